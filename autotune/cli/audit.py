@@ -102,12 +102,12 @@ def _print(
         name = f"{source.format.name} {source.path}"
         echo(f"{name}: {counted(rows, 'row')}, {unread} that cannot be read")
     installed = catalogue()
-    own = "; it is not in the catalogue: they are for one of this name that you declare"
+    undeclared = "; it is not in the catalogue: they are for one of this name that you declare"
     for kernel, count in Counter(config.kernel for config in known).items():
         timed = sum(config.time_us is not None for config in known if config.kernel == kernel)
         echo(
             f"{kernel}: {counted(count, 'config')}, {timed} with a time; "
-            f"tuned elsewhere, toolchain unknown{own * (kernel not in installed)}"
+            f"tuned elsewhere, toolchain unknown{undeclared * (kernel not in installed)}"
         )
     for reason, count in Counter(row["reason"] for row in left).most_common():
         echo(f"{count} not taken: {reason}")

@@ -115,15 +115,15 @@ class Measurement:
         """What was measured of a config."""
         return next((t for t in self.timed if t.config == config), None)
 
-    def times_as_fast(self, own: Timed | None, other: Timed | None) -> float | None:
-        """By how much ``own`` is faster than ``other``: by their pairs, where they were
+    def times_as_fast(self, first: Timed | None, other: Timed | None) -> float | None:
+        """By how much ``first`` is faster than ``other``: by their pairs, where they were
         compared."""
-        if self.void or own is None or other is None:
+        if self.void or first is None or other is None:
             return None
-        if own.ratio and other.ratio:
-            return other.ratio / own.ratio
-        if own.median_us and other.median_us:
-            return other.median_us / own.median_us
+        if first.ratio and other.ratio:
+            return other.ratio / first.ratio
+        if first.median_us and other.median_us:
+            return other.median_us / first.median_us
         return None
 
 

@@ -82,8 +82,8 @@ class Chip(StrEnum):
     @property
     def device_kind(self) -> str:
         """As ``Device.device_kind`` of JAX has it."""
-        own = {Chip.V5E: "TPU v5 lite", Chip.V5P: "TPU v5", Chip.V6E: "TPU v6 lite"}
-        return "TPU7x" if self is Chip.V7X else own.get(self, f"TPU {self.value}")
+        names = {Chip.V5E: "TPU v5 lite", Chip.V5P: "TPU v5", Chip.V6E: "TPU v6 lite"}
+        return "TPU7x" if self is Chip.V7X else names.get(self, f"TPU {self.value}")
 
     @property
     def is_megacore(self) -> bool:
@@ -281,10 +281,10 @@ def may_be_same(key: Key, other: Key) -> bool:
     """Whether two keys may be one in the spelling of their kernel, where that is not known."""
     if key == other:
         return True
-    own, its = identity_of(key), identity_of(other)
+    first, second = identity_of(key), identity_of(other)
     values, meant = dict(key.problem.options), dict(other.problem.options)
     return (
-        own._replace(options=()) == its._replace(options=())
+        first._replace(options=()) == second._replace(options=())
         and values.keys() == meant.keys()
         and all(same_value(value, meant[name]) for name, value in values.items())
     )

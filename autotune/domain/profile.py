@@ -158,9 +158,9 @@ class Profile:
         """What is folded into a row of ``folded``: lines of other files that it calls."""
         rows = ((row, row.within(self.file)) for row in self.rows)
         below = merged(
-            replace(row, frames=row.frames[len(own) :])
-            for row, own in rows
-            if row.frames[len(own) :] and own[-1:] == line.frames
+            replace(row, frames=row.frames[len(inside) :])
+            for row, inside in rows
+            if row.frames[len(inside) :] and inside[-1:] == line.frames
         )
         return tuple(sorted(below, key=lambda row: -row.total))
 

@@ -128,12 +128,12 @@ class Trace:
             return self.dimension_semantics
         return tuple(self.dimension_semantics[axis] for axis in self.own_axes)
 
-    def with_semantics(self, own: tuple[str, ...]) -> "Trace":
+    def with_semantics(self, kinds: tuple[str, ...]) -> "Trace":
         """The same with the semantics that a config gives to the own axes of every call."""
-        each = dict(zip(self.own_axes, own, strict=False))
+        each = dict(zip(self.own_axes, kinds, strict=False))
         semantics = tuple(each.get(axis, "parallel") for axis in range(len(self.grid)))
-        more = tuple(call.with_semantics(own) for call in self.more)
-        return replace(self, dimension_semantics=semantics if own else (), more=more)
+        more = tuple(call.with_semantics(kinds) for call in self.more)
+        return replace(self, dimension_semantics=semantics if kinds else (), more=more)
 
     def with_each(self, **changes: Any) -> "Trace":
         more = tuple(replace(call, **changes) for call in self.more)

@@ -42,10 +42,10 @@ def by_estimate(estimate: Estimate, baseline: Evidence) -> XlaVerdict:
 def expected_range(evidence: Evidence) -> tuple[float, float]:
     """Microseconds between which a time is likely that was only expected: plain XLA's, or that of a
     default that is predicted; 0.0 where nothing is known."""
-    own, error = evidence.expected_us or 0.0, evidence.expected_error
+    middle_us, error = evidence.expected_us or 0.0, evidence.expected_error
     if error is None:
-        return LEAST * own, MOST * own
-    return own * (1 - error), own * (1 + error)
+        return LEAST * middle_us, MOST * middle_us
+    return middle_us * (1 - error), middle_us * (1 + error)
 
 
 def by_measurement(xla: Timed) -> XlaVerdict:

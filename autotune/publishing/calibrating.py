@@ -92,8 +92,8 @@ def calibrate(
             if problem.key not in (None, subject.key):
                 raise InvalidInputError(f"it is of {problem.key}, here is {subject.key}")
             known = store.calibration(chip, subject.toolchain)
-            own = (row.model for row in known if row.key == subject.key and not row.from_file)
-            if MODEL in own:
+            models = (row.model for row in known if row.key == subject.key and not row.from_file)
+            if MODEL in models:
                 announce(f"{name}: it is in the database")
                 continue
             made = _rows(compilers, subject, problem.configs, times)

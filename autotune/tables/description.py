@@ -305,8 +305,8 @@ def _described() -> Iterator[Description]:
             like = meaning.get("like")
             base = {} if like is None else kernels[like]
             when = {name: _unplain(value) for name, value in meaning.get("when", {}).items()}
-            own = {name: value for name, value in meaning.items() if name != "like"}
-            kernels.append({**base, **own, "when": when or base.get("when", {})})
+            parts = {name: value for name, value in meaning.items() if name != "like"}
+            kernels.append({**base, **parts, "when": when or base.get("when", {})})
         meanings = tuple(Meaning(**meaning) for meaning in kernels)
         yield Description(name=name, **{**whole, "kernels": meanings})
 

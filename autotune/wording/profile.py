@@ -111,8 +111,8 @@ def by_source(call: Profile) -> LineTable:
     def line(
         row: ProfileRow, below: Iterable[ProfileRow] = (), *, inner: bool = False
     ) -> TableLine:
-        own = dict(row.cycles)
-        cycles = [_short(n) for n in (row.total, *(own.get(cause, 0) for cause in causes))]
+        by_cause = dict(row.cycles)
+        cycles = [_short(n) for n in (row.total, *(by_cause.get(cause, 0) for cause in causes))]
         runs = _short(row.runs if row.frames else 0)
         cells = [f"{row.total / call.cycles:.1%}", *cycles, runs, row.unit]
         return TableLine(cells, row, [line(each, inner=True) for each in below], inner)

@@ -118,16 +118,16 @@ def _with_context(
     """The number and the text of each line; None: it has no cycles."""
     call, *others = calls
     texts = {} if others else dict(call.source)
-    own = {
+    by_number = {
         line.row.frames[-1].line: line
         for line in lines
         if texts and line.row.frames and line.row.frames[-1].file == call.file
     }
-    for number in sorted({*texts, *own}):
-        line = own.get(number)
+    for number in sorted({*texts, *by_number}):
+        line = by_number.get(number)
         yield str(number), texts.get(number) or (line.source if line else ""), line
     for line in lines:
-        if line not in own.values():
+        if line not in by_number.values():
             yield line.number, line.source, line
 
 

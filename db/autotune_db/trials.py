@@ -105,8 +105,8 @@ class SqlTrials(Adapter):
             query.sum_up(connection, [key_id])
 
     def trials(self, key: Key, *, pushed: bool = False) -> Sequence[Trial]:
-        own = () if pushed else (TRIALS.c.pushed_by == "",)
-        return self._rows(_of_key(key).where(*own), rows.trial_from_row)
+        only = () if pushed else (TRIALS.c.pushed_by == "",)
+        return self._rows(_of_key(key).where(*only), rows.trial_from_row)
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
         """The large columns are read of these trials only."""

@@ -112,14 +112,14 @@ class IndexedSnapshot:
             take=map(identity_of, removed),
         )
         newest = {r.key.kernel: r.key.fingerprint for r in reversed(light)}
-        own = {
+        of_proven = {
             r.key.kernel: r.key.fingerprint
             for r in reversed(light)
             if r.standing is Standing.PROVEN
         }
         claimed = {name: newest[name] for name in newest.keys() - self.proven}
         index = self.index.changed(replace(change, records=light, removed=removed), kernels)
-        published, proven = self.published | claimed | own, self.proven | own.keys()
+        published, proven = self.published | claimed | of_proven, self.proven | of_proven.keys()
         return IndexedSnapshot(number, index, exact, published, made_at, proven)
 
     @cached_property

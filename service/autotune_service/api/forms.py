@@ -95,7 +95,9 @@ def _form(cls: Any, *, sent: bool) -> type[BaseModel]:
         marks = getattr(hints[field.name], "__metadata__", ())
         if FLAT in marks:
             inner = _form(hints[field.name].__origin__, sent=sent)
-            members |= {name: (own.annotation, own) for name, own in inner.model_fields.items()}
+            members |= {
+                name: (member.annotation, member) for name, member in inner.model_fields.items()
+            }
         elif LOCAL not in marks:
             hint = _hint(hints[field.name], sent=sent)
             members[field.name] = (hint, _default(field) if sent or is_optional(marks) else ...)
