@@ -83,29 +83,19 @@ _PLAIN = {  # what click calls numbers and their ranges
 }
 
 
-def _kernels() -> Iterable[str]:
-    from autotune.declaring.discovery import installed_kernels
-
-    return installed_kernels()
+_COMPLETED = frozenset({"kernel", "kernels", "chip", "chips", "jax", "releases", "version"})
 
 
-def _environments() -> Iterable[str]:
+def _known(parameter: str) -> Iterable[str]:
     from autotune.compiling.environments.environment import environments, environments_folder
-
-    return [environment.name for environment in environments(environments_folder())]
-
-
-def _chips() -> Iterable[str]:
+    from autotune.declaring.discovery import installed_kernels
     from autotune.domain.key import Chip
 
-    return list(Chip)
-
-
-_COMPLETED = {  # by the names of parameters
-    **dict.fromkeys(("kernel", "kernels"), _kernels),
-    **dict.fromkeys(("chip", "chips"), _chips),
-    **dict.fromkeys(("jax", "releases", "version"), _environments),
-}
+    if parameter.startswith("kernel"):
+        return installed_kernels()
+    if parameter.startswith("chip"):
+        return list(Chip)
+    return [environment.name for environment in environments(environments_folder())]
 
 
 class _KnownName(click.types.StringParamType):
@@ -115,7 +105,7 @@ class _KnownName(click.types.StringParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         known = param.name or ""
-        names = [name for name in _COMPLETED[known]() if name.startswith(incomplete)]
+        names = [name for name in _known(known) if name.startswith(incomplete)]
         files = [CompletionItem(incomplete, type="file")] if known.startswith("kernel") else []
         return [*map(CompletionItem, names)] or files
 

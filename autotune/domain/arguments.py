@@ -76,12 +76,8 @@ def problem_arguments(problem: Problem) -> str:
 
 def config_text(config: Config) -> str:
     """As ``autotune estimate --config`` reads it."""
-    parts = [f"{name}={value}" for name, value in config.axes]
-    if config.grid_order:
-        parts.append("order=" + ">".join(config.grid_order))
-    if config.dimension_semantics:
-        parts.append("semantics=" + "".join(s[0].upper() for s in config.dimension_semantics))
     limit = config.vmem_limit_bytes
-    if limit is not None:
-        parts.append(f"vmem={limit}B" if limit % 2**20 else f"vmem={limit >> 20}MiB")
-    return ",".join(parts)
+    if limit is None:
+        return ",".join(config.texts())
+    vmem = f"vmem={limit}B" if limit % 2**20 else f"vmem={limit >> 20}MiB"
+    return ",".join([*config.texts(), vmem])

@@ -133,15 +133,16 @@ class Config:
     def replace(self, **changes: Any) -> "Config":
         return replace(self, **changes)
 
+    def texts(self) -> list[str]:
+        """A text for each part, but for the limit of VMEM."""
+        order = [f"order={order_text(self.grid_order)}"] if self.grid_order else []
+        letters = semantics_text(self.dimension_semantics)
+        semantics = [f"semantics={letters}"] if letters else []
+        return [*(f"{name}={value}" for name, value in self.axes), *order, *semantics]
+
     def __str__(self) -> str:
-        parts = [f"{name}={value}" for name, value in self.axes]
-        if self.grid_order:
-            parts.append("order=" + ">".join(self.grid_order))
-        if self.dimension_semantics:
-            parts.append("semantics=" + "".join(s[0].upper() for s in self.dimension_semantics))
-        if self.vmem_limit_bytes is not None:
-            parts.append(f"vmem={self.vmem_limit_bytes / 2**20:g}MiB")
-        return " ".join(parts)
+        limit = self.vmem_limit_bytes
+        return " ".join([*self.texts(), *([] if limit is None else [f"vmem={limit / 2**20:g}MiB"])])
 
 
 def make_config(axes: Mapping[str, AxisValue], **fields: Any) -> Config:

@@ -85,19 +85,15 @@ def _added(connection: Connection, number: int, record: Record, now: datetime) -
     data = to_data(record)
     by = {"digest": digest(data | {"pushed_by": ""})}
     state, finding = CandidateState.UNVERIFIED, ""
-    if _was_refused(connection, number):
-        state, finding = CandidateState.REFUSED, "a worker has refused its config before"
-    new = {"state": state.value, "finding": finding, "created_at": now}
-    query.upsert(connection, CANDIDATES, by, {"record_id": number}, record=to_text(data), **new)
-    return connection.execute(select(CANDIDATES).where(CANDIDATES.c.record_id == number)).one()
-
-
-def _was_refused(connection: Connection, number: int) -> bool:
     other = RECORDS.alias()
     same = (RECORDS.c[name] == other.c[name] for name in ("key_id", "config", "method"))
     refused = select(other.c.id).join(RECORDS, and_(*same))
     refused = refused.where(RECORDS.c.id == number, other.c.until_id.is_not(None))
-    return connection.scalar(refused.limit(1)) is not None
+    if connection.scalar(refused.limit(1)) is not None:
+        state, finding = CandidateState.REFUSED, "a worker has refused its config before"
+    new = {"state": state.value, "finding": finding, "created_at": now}
+    query.upsert(connection, CANDIDATES, by, {"record_id": number}, record=to_text(data), **new)
+    return connection.execute(select(CANDIDATES).where(CANDIDATES.c.record_id == number)).one()
 
 
 def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> None:

@@ -41,7 +41,12 @@ def noted(
     """New rows of records of a snapshot, with what was found of them; behind each the one that a
     pin hides, for the day that it is unpinned. ``layers``: of those that are not, or are, claimed;
     by default of both."""
-    by_key_id, new = _by_key_id(connection, list(findings)), list[Noted]()
+    findings, new = list(findings), list[Noted]()
+    key_ids = query.find_keys(connection, [key for key, _, _ in findings])
+    by_key_id: dict[int, list[Finding]] = {}
+    for finding in findings:
+        if (key_id := key_ids.get(finding[0])) is not None:
+            by_key_id.setdefault(key_id, []).append(finding)
     served = in_force.layers(connection, before, by_key_id, *(layers or (False, True)))
     pins = snapshots.pinned(connection, before.id).items()
     for claimed, numbers in served.items():
@@ -60,16 +65,6 @@ def noted(
         last = added | add_records(connection, {n: behind[number] for n, number in hidden.items()})
         new += [Noted(n, added[n], last[n], n in moved) for n in changed]
     return new
-
-
-def _by_key_id(connection: Connection, findings: Sequence[Finding]) -> dict[int, list[Finding]]:
-    """Of keys that are there."""
-    key_ids = query.find_keys(connection, [key for key, _, _ in findings])
-    by_key_id: dict[int, list[Finding]] = {}
-    for finding in findings:
-        if (key_id := key_ids.get(finding[0])) is not None:
-            by_key_id.setdefault(key_id, []).append(finding)
-    return by_key_id
 
 
 def publish(

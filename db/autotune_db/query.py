@@ -1,7 +1,6 @@
 """The statements that several parts of the store share, each inside a transaction that its caller
 commits."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -38,8 +37,6 @@ AT_ONCE = 5_000  # values in one statement
 T = TypeVar("T")
 Query = Select[*tuple[Any, ...]]
 S = TypeVar("S", bound=Query)
-
-_log = logging.getLogger("autotune.db")
 
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
 

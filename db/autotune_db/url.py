@@ -75,18 +75,15 @@ def _secret(file: Path) -> Database:
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or NUL in the path
-        raise StoreError(f"{name} cannot be read: {_reason(error)}") from None
+        why = "it is not text in UTF-8" if isinstance(error, UnicodeError) else "not a path"
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror.lower()
+        raise StoreError(f"{name} cannot be read: {why}") from None
     if not text:
         raise StoreError(f"{name} is empty: it must hold the URL of the database")
     if "://" not in text or len(text.splitlines()) > 1:
         raise StoreError(f"{name} must hold one line, the URL of the database")
     return _url(text, shown=f"what {name} holds")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return "it is not text in UTF-8" if isinstance(error, UnicodeError) else "not a path"
 
 
 def _url(text: str, shown: str | None = None) -> Database:

@@ -100,6 +100,7 @@ class Slots:
             raise CompilerInterruptedError
 
     def give(self, slot: RaySlot) -> None:
+        """It has answered."""
         with self._changed:
             if self._slots.get((slot.node.id, slot.number)) is slot:
                 self._free.append(slot)

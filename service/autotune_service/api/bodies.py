@@ -29,18 +29,15 @@ class BodyRoute(APIRoute):
         async def read_and_answer(request: Request) -> Response:
             refuse_unknown_parameters(request)  # no body is read for a call that is refused
             if _is_json(request):
-                request._json = await _read_aside(request, model)  # what json() gives
+                body = await request.body()
+                if len(body) <= _LARGE_BYTES:
+                    request._json = _read(model, body)  # what json() gives
+                else:
+                    pool, loop = request.scope["state"]["pushes"], asyncio.get_running_loop()
+                    request._json = await loop.run_in_executor(pool, _read, model, body)
             return await answer(request)
 
         return read_and_answer
-
-
-async def _read_aside(request: Request, model: TypeAdapter[Any]) -> Any:
-    body = await request.body()
-    if len(body) <= _LARGE_BYTES:
-        return _read(model, body)
-    pool = request.scope["state"]["pushes"]
-    return await asyncio.get_running_loop().run_in_executor(pool, _read, model, body)
 
 
 def _is_json(request: Request) -> bool:

@@ -101,7 +101,15 @@ class CallsMiddleware:
             # By the template of its route: paths themselves are as many as callers like.
             counted(getattr(scope.get("route"), "path", None) or "other", status, seconds)
             if status >= 400 or writes(scope):
-                _write(scope, status, seconds)
+                token = scope["state"].get("token")
+                call = {
+                    "method": scope["method"],
+                    "path": scope["path"],
+                    "status": status,
+                    "ms": round(seconds * 1e3, 3),
+                    "by": token.name if token else None,
+                }
+                _call_log.info("call", extra=call)
 
 
 def _new_request_id(scope: Scope) -> bytes:
@@ -112,18 +120,6 @@ def _new_request_id(scope: Scope) -> bytes:
     call_id = given.decode() if given and is_taken else f"{_PROCESS}{next(_numbers):08x}"
     request_id.set(call_id)
     return call_id.encode()
-
-
-def _write(scope: Scope, status: int, seconds: float) -> None:
-    token = scope["state"].get("token")
-    call = {
-        "method": scope["method"],
-        "path": scope["path"],
-        "status": status,
-        "ms": round(seconds * 1e3, 3),
-        "by": token.name if token else None,
-    }
-    _call_log.info("call", extra=call)
 
 
 class HeadMiddleware:

@@ -110,13 +110,10 @@ class CallMeter:
         self._answers[match] += count
         self._claims += claim
         if match not in (EXACT, REFUSED):
-            asked = self._label(kernel), match
+            if self._names_kernels and len(self._kernels) < MOST_KERNELS:
+                self._kernels.add(kernel)
+            asked = (kernel if kernel in self._kernels else OTHER), match
             self._missed[asked] = self._missed.get(asked, 0) + count
-
-    def _label(self, kernel: str) -> str:
-        if self._names_kernels and len(self._kernels) < MOST_KERNELS:
-            self._kernels.add(kernel)
-        return kernel if kernel in self._kernels else OTHER
 
     def streamed(self, route: str, status: int, seconds: float) -> None:
         """A call that is meant to last: its time says nothing of how fast calls are answered."""

@@ -83,10 +83,12 @@ def _line(job: Job, workers: int) -> JobLine:
     asked = job.request
     words = " ".join(f"{name}={size}" for name, size in asked.problem.dims)
     is_repeatable = job.state not in _OPEN and asked.candidate is None
+    # As ``POST /v1/jobs`` takes it.
+    request = {name: value for name, value in to_data(asked).items() if value is not None}
     return JobLine(
         job=job,
         link=link(kernel_path(asked.kernel), chip=asked.chip.value, q=words),
-        again=_request_body(job) if is_repeatable else "",
+        again=json.dumps(request) if is_repeatable else "",
         why=why_waiting(asked, workers) if job.state is State.QUEUED else "",
     )
 
@@ -112,12 +114,6 @@ def _timeline(jobs: Sequence[Job]) -> dict[str, Any] | None:
         did = f"{job.request.kernel} {job.request.problem}: {job.state} after {seconds(took_s)}"
         workers.setdefault(job.worker, []).append((job, round(at, 2), round(share, 2), did))
     return {"start": start, "end": end, "workers": workers}
-
-
-def _request_body(job: Job) -> str:
-    """As ``POST /v1/jobs`` takes it."""
-    asked: dict[str, Any] = to_data(job.request)
-    return json.dumps({name: value for name, value in asked.items() if value is not None})
 
 
 def job_for(key: Key, jobs: Iterable[Job]) -> Job | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import NamedEstimate, PartEffect, compare, part_effects
+from autotune.domain.comparison import NamedEstimate, compare, part_effects
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.problem import limit_sizes
 from autotune.domain.record import Record
@@ -111,14 +111,17 @@ def view(
     what is served; empty where it is. ``bars``: the parts of their times. ``hovers``: what the
     points of the plots say, by the page that a click on them opens."""
     beside = _beside(shown, record)
+    named = [NamedEstimate(name=name, estimate=e) for name, e in beside]
+    timed = fastest(shown)  # effects are around what is served, or else the fastest trial
+    base = next((c for c in timed if c.role == WINNER), next(iter(timed), None))
     return {
         "shown": shown,
         "plots": _plots(call, searched, record, shown),
         "hovers": {c.link: c.hover for c in shown},
-        "effects": _effects(shown),
+        "effects": part_effects(base.trial, [c.trial for c in shown]) if base else [],
         "facts": _facts(beside),
         "bars": list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),
-        "why": _why(beside),
+        "why": why(compare(*named)) if len(named) == 2 else "",
         "best": _best(shown, record),
         "speed": speed(record) if record else None,
         "ranges": time_lines(record) if record else (),
@@ -241,13 +244,6 @@ def served(record: Record, trial: Estimate | None) -> Estimate:
     return trial if trial and same else record.estimate
 
 
-def _why(beside: Named) -> str:
-    if len(beside) < 2:
-        return ""
-    winner, default = (NamedEstimate(name=name, estimate=e) for name, e in beside)
-    return why(compare(winner, default))
-
-
 def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
     timed = fastest(shown)
     best = timed[0].estimate if timed else None
@@ -262,14 +258,6 @@ def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
             NamedEstimate(name="what is served", estimate=served(record, winner)),
         )
     )
-
-
-def _effects(shown: Sequence[ShownTrial]) -> list[PartEffect]:
-    """What each part of the config does to the time, changed alone, around what is served or else
-    the fastest trial."""
-    timed = fastest(shown)
-    base = next((c for c in timed if c.role == WINNER), next(iter(timed), None))
-    return part_effects(base.trial, [c.trial for c in shown]) if base else []
 
 
 def _facts(beside: Named) -> list[Line]:

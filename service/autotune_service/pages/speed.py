@@ -35,28 +35,22 @@ class TimeLine:
     text: str
 
 
-def time_lines(record: Record, *, with_default: bool = True) -> list[TimeLine]:
+def time_lines(record: Record) -> list[TimeLine]:
     """In microseconds, then placed on one logarithmic scale."""
     e = record.estimate
     lines = [_line("served", "best", e.time_us, e.doubt, error_bar(e.error))]
-    if with_default:
-        lines += _default_lines(record)
+    if record.default.time_us and not record.is_default:
+        lines.append(_line("default", "default", record.default.time_us))
+    if record.default.is_predicted and record.default.expected_us:
+        error = record.default.expected_error or 0.0
+        us, bar = record.default.expected_us, error_bar(error)
+        lines.append(_line("default, predicted", "default", us, error, bar))
     lines += _xla_lines(record)
     run = record.measurement
     measured = run.of(record.config) if run else None
     if measured and measured.median_us:
         lines.append(_line("served, measured", "best", measured.median_us))
     return placed([line for line in lines if line.least >= LEAST_US])
-
-
-def _default_lines(record: Record) -> Iterator[TimeLine]:
-    default = record.default
-    if default.time_us and not record.is_default:
-        yield _line("default", "default", default.time_us)
-    if default.is_predicted and default.expected_us:
-        error = default.expected_error or 0.0
-        bar = error_bar(error)
-        yield _line("default, predicted", "default", default.expected_us, error, bar)
 
 
 def _xla_lines(record: Record) -> Iterator[TimeLine]:
@@ -187,7 +181,13 @@ class Speed:
 def speed(record: Record) -> Speed:
     time_us, default, baseline = record.estimate.time_us, record.default, record.baseline
     measured = _measured(record)
-    verdict, words = _xla(record, measured.get("measured_over_xla"))
+    verdict = by_estimate(record.estimate, baseline)
+    words = estimated_baseline(record.estimate, baseline)
+    times = measured.get("measured_over_xla")
+    other = record.measurement.baseline if record.measurement else None
+    if times is not None and other is not None:
+        verdict = by_measurement(other)
+        words = f"{measured_baseline(verdict, other, times)}; by estimate, {words}"
     return Speed(
         over_default=_over(default.time_us, time_us),
         predicted_over_default=_over(default.expected_us, time_us)
@@ -213,17 +213,6 @@ def _measured(record: Record) -> dict[str, float | None]:
         "measured_over_default": run.times_as_fast(winner, default),
         "measured_over_xla": run.times_as_fast(winner, run.baseline),
     }
-
-
-def _xla(record: Record, measured: float | None) -> tuple[XlaVerdict, str]:
-    """Plain XLA against what is published, and the same in words."""
-    verdict = by_estimate(record.estimate, record.baseline)
-    estimated = estimated_baseline(record.estimate, record.baseline)
-    other = record.measurement.baseline if record.measurement else None
-    if measured is None or other is None:
-        return verdict, estimated
-    verdict = by_measurement(other)
-    return verdict, f"{measured_baseline(verdict, other, measured)}; by estimate, {estimated}"
 
 
 def _over(other_us: float | None, time_us: float) -> float | None:

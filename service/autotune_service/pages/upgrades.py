@@ -74,18 +74,15 @@ def steps(counts: Sequence[CheckCount]) -> list[tuple[UpgradeStep, Counter[Check
 def fate(check: Check, snapshot: IndexedSnapshot) -> tuple[str, str]:
     """What has become of a check since it was made, in words, empty where nothing has; and the
     search that it asks for, as ``POST /v1/jobs`` takes it, empty where none is wanted."""
-    since = _since(check, snapshot)
+    record = snapshot.index.exact(check.key)
+    if snapshot.index.exact(check.target) is not None:
+        since = "published for it"
+    elif record is None:
+        since = "not published any more"
+    else:
+        since = "" if record.config == check.config else "another config is published by now"
     wanted = check.verdict.wants_retuning or check.chip is not check.key.chip
     return since, json.dumps(to_data(check.target)) if wanted and not since else ""
-
-
-def _since(check: Check, snapshot: IndexedSnapshot) -> str:
-    if snapshot.index.exact(check.target) is not None:
-        return "published for it"
-    record = snapshot.index.exact(check.key)
-    if record is None:
-        return "not published any more"
-    return "" if record.config == check.config else "another config is published by now"
 
 
 def check_filter(query: Query, counts: Sequence[CheckCount]) -> CheckFilter:
