@@ -2,7 +2,6 @@
 for."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -47,12 +46,7 @@ _UNTRIED = "calibrating was never tried on a real TPU: please tell us what you s
 @click.option(
     "--device", default=0, type=click.IntRange(min=0), help="With --here: which attached device."
 )
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="INTERPRETER",
-    help="Compile with the JAX of this interpreter (3.11+).",
-)
+@shared.interpreter_options
 @shared.database_and_json
 def calibrate(
     here: bool,

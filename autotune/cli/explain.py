@@ -20,6 +20,7 @@ from autotune.cli.searched_source import source_change
 from autotune.cli.shared import (
     chip_named,
     database_and_json,
+    interpreter_options,
     one_compiler,
     open_database,
 )
@@ -72,12 +73,7 @@ if TYPE_CHECKING:
     metavar="FILE.py:NAME",
     help="For --trace and --source: where the kernel is, if it is not in the catalogue.",
 )
-@click.option(
-    "--python",
-    default=sys.executable,
-    metavar="INTERPRETER",
-    help="For --trace and --source: compile with the JAX of this interpreter (3.11+).",
-)
+@interpreter_options
 @output_options
 @problem_options
 @click.option("--chip", help="For a KERNEL: the TPU generation; default: that searched last.")
