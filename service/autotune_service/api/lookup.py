@@ -77,16 +77,11 @@ class LookupStruct(Struct, forbid_unknown_fields=True, gc=False):
     snapshot: int | Annotated[str, Meta(pattern=r"^(latest|[0-9]{1,15})\Z")] | None = None
 
 
-class LookupParts(Struct, forbid_unknown_fields=True):
-    """As they were sent."""
-
-    questions: Raw
-    chip: Raw | UnsetType = UNSET
-    toolchain: Raw | UnsetType = UNSET
-    accept: Raw | UnsetType = UNSET
-    accept_claimed: Raw | UnsetType = UNSET
-    without: Raw | UnsetType = UNSET
-    snapshot: Raw | UnsetType = UNSET
+_OTHERS = [(name, Raw | UnsetType, UNSET) for name in LookupStruct.__struct_fields__[1:]]
+LookupParts = msgspec.defstruct(
+    "LookupParts", [("questions", Raw), *_OTHERS], forbid_unknown_fields=True
+)
+"""The fields of a ``LookupStruct``, as they were sent."""
 
 
 _request: TypeAdapter[LookupRequest] = TypeAdapter(LookupRequest)
@@ -181,7 +176,7 @@ def _read(body: bytes, answers: Sequence[bytes | None]) -> LookupRequest:
     """What was asked, with the answers in the place of their questions. A bad question fails alone:
     each is read when it is answered. Raises ``HttpError``."""
     try:
-        parts = _parts.decode(body)
+        parts: Any = _parts.decode(body)
     except (ValueError, RecursionError) as error:
         forms.checked(_request, body, _parts)
         raise unreadable(error) from error

@@ -50,12 +50,6 @@ class Scale:
         return [(self.place(tick), f"{tick:g}×") for tick in shown]
 
 
-def scale_of(gains: Sequence[Gain]) -> Scale:
-    times = [t for gain in gains for t in (gain.over_default, gain.over_xla)]
-    drawn = [t for t in times if t and 1e-3 < t < 1e6]
-    return Scale(low=min([0.5, *drawn]) / 1.3, high=max([2.0, *drawn]) * 1.3)
-
-
 def dots(
     gains: Sequence[Gain],
     scale: Scale,
@@ -121,12 +115,16 @@ class Lanes:
     lanes: Mapping[tuple[str, Chip], dict[str, Any]]
 
 
-def lanes_of(gains: Sequence[Gain], scale: Scale) -> Lanes:
+def lanes_of(gains: Sequence[Gain], scale: Scale | None = None) -> Lanes:
+    """``scale``: by default one on which all of them are."""
     by_kernel: dict[str, list[Gain]] = {}
     by_chip: dict[tuple[str, Chip], list[Gain]] = {}
     for gain in gains:
         by_kernel.setdefault(gain.key.kernel, []).append(gain)
         by_chip.setdefault((gain.key.kernel, gain.key.chip), []).append(gain)
+    times = [t for gain in gains for t in (gain.over_default, gain.over_xla)]
+    drawn = [t for t in times if t and 1e-3 < t < 1e6]
+    scale = scale or Scale(low=min([0.5, *drawn]) / 1.3, high=max([2.0, *drawn]) * 1.3)
     return Lanes(
         scale=scale,
         average=_average(gains),

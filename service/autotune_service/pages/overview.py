@@ -16,7 +16,7 @@ from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first
 from autotune_service.pages.gains import gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.lanes import Lanes, cards, lanes_of, scale_of
+from autotune_service.pages.lanes import Lanes, cards, lanes_of
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times
@@ -67,8 +67,7 @@ def show(call: PageCall) -> dict[str, Any]:
 
 @once_for_each_snapshot
 def _all_lanes(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Lanes:
-    tuned = list(gains(snapshot, browse).values())
-    return lanes_of(tuned, scale_of(tuned))
+    return lanes_of(list(gains(snapshot, browse).values()))
 
 
 def running(call: PageCall) -> dict[str, Any]:

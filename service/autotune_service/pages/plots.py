@@ -189,7 +189,8 @@ def vmem(shown: Sequence[candidates.ShownTrial]) -> Figure | None:
     if not known:
         return None
     traces = [*_by_role(known, _used_mib, lambda c: c.time_us)]
-    traces += _beyond_limits([c for c in known if c.time_us is None])
+    beyond = [c for c in known if c.time_us is None]
+    traces += _dots(beyond, list(map(_used_mib, beyond)))
     limits = sorted({c.allowed_bytes / _MIB for c in known if c.allowed_bytes})
     times = [c.time_us for c in known if c.time_us]
     widest = max([*map(_used_mib, known), *limits])
@@ -202,15 +203,6 @@ def vmem(shown: Sequence[candidates.ShownTrial]) -> Figure | None:
         "annotations": list(map(_limit_note, limits)),
     }
     return {"data": traces, "layout": layout}
-
-
-def _beyond_limits(over: Sequence[candidates.ShownTrial]) -> Iterator[Figure]:
-    """Of each group of trials without a time, dots on an axis of their own."""
-    for group in dict.fromkeys(c.group for c in over):
-        there = [c for c in over if c.group == group]
-        colour, symbol = candidates.GROUPS[group]
-        marks = _markers(group, there, color=colour, symbol=symbol, size=10)
-        yield {**marks, "yaxis": "y2", "x": list(map(_used_mib, there)), "y": [1] * len(there)}
 
 
 def _used_mib(c: candidates.ShownTrial) -> float:

@@ -15,8 +15,8 @@ from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, by_order, newest_first, pages
 from autotune_service.pages.gains import Gain, gains
-from autotune_service.pages.lanes import lane, scale_of
-from autotune_service.pages.speed import Speed, speed
+from autotune_service.pages.lanes import lanes_of
+from autotune_service.pages.speed import Speed, over, speed
 from autotune_service.pages.states import states_of
 
 _STATES = {"published": True, "unpublished": False}  # ever, never
@@ -36,10 +36,6 @@ A claim is not ranked among what is proven."""
 _LIMIT = re.compile(rf"(?<!\S)({'|'.join(_FIGURES)})\s*([<>]=?)\s*(\d+(?:\.\d*)?)(?!\S)")
 _COLUMNS = ("chip", "toolchain", "gain", "xla", "trials", "best", "config")
 _HIDDEN = ("best", "config")  # until somebody asks for them: a laptop has no room
-
-
-def over(default_us: float | None, time_us: float | None) -> float | None:
-    return default_us / time_us if default_us and time_us else None
 
 
 class ProblemRow(NamedTuple):
@@ -128,10 +124,9 @@ def of_kernel(call: PageCall) -> dict[str, Any]:
 def _lanes(call: PageCall, name: str) -> dict[str, Any]:
     """What is published of a kernel, by chip, against its default and plain XLA."""
     of_kernel = [g for g in gains(call.snapshot, call.browse).values() if g.key.kernel == name]
-    scale, chips = scale_of(of_kernel), sorted({gain.key.chip for gain in of_kernel})
-    by_chip = [(chip, [g for g in of_kernel if g.key.chip is chip]) for chip in chips]
-    lanes = [lane(name, chip, its, scale) for chip, its in by_chip]
-    return {"scale": scale, "lanes": lanes if len(of_kernel) > 1 else ()}
+    drawn = lanes_of(of_kernel)
+    lanes = [drawn.lanes[place] for place in sorted(drawn.lanes)]
+    return {"scale": drawn.scale, "lanes": lanes if len(of_kernel) > 1 else ()}
 
 
 def asked_for(call: PageCall, kernel: str | None) -> tuple[Asked, dict[str, Any]]:

@@ -189,12 +189,10 @@ def speed(record: Record) -> Speed:
         verdict = by_measurement(other)
         words = f"{measured_baseline(verdict, other, times)}; by estimate, {words}"
     return Speed(
-        over_default=_over(default.time_us, time_us),
-        predicted_over_default=_over(default.expected_us, time_us)
-        if default.is_predicted
-        else None,
-        over_xla_least=_over(baseline.time_us, time_us),
-        over_xla_own=_over(baseline.expected_us, time_us),
+        over_default=over(default.time_us, time_us),
+        predicted_over_default=over(default.expected_us, time_us) if default.is_predicted else None,
+        over_xla_least=over(baseline.time_us, time_us),
+        over_xla_own=over(baseline.expected_us, time_us),
         verdict=verdict,
         xla=words,
         **measured,
@@ -215,8 +213,8 @@ def _measured(record: Record) -> dict[str, float | None]:
     }
 
 
-def _over(other_us: float | None, time_us: float) -> float | None:
-    return other_us / time_us if other_us and time_us >= LEAST_US else None
+def over(other_us: float | None, time_us: float | None) -> float | None:
+    return other_us / time_us if other_us and time_us and time_us >= LEAST_US else None
 
 
 def measured_rows(

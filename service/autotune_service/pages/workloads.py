@@ -13,8 +13,7 @@ from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, by_order, pages
 from autotune_service.pages.next_steps import WORTH, bounds_us
-from autotune_service.pages.problems import over
-from autotune_service.pages.speed import PartBar, bar
+from autotune_service.pages.speed import PartBar, bar, over
 from autotune_service.pages.states import states_of
 from autotune_service.snapshot_cache import IndexedSnapshot
 
