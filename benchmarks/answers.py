@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import autotune
-from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.bundle import bundle_to_bytes, new_bundle
 from autotune.declaring.calls.text import AbstractArray
 from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.key import Chip, installed_toolchain
@@ -47,7 +47,7 @@ def main() -> None:
 
 def _bundle(path: Path) -> Any:
     assert installed_toolchain() is not None and Chip.V6E
-    write_bundle(path, new_bundle([sample(0)]))
+    path.write_bytes(bundle_to_bytes(new_bundle([sample(0)])))
     return autotune.BundleSource(path)
 
 

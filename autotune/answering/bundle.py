@@ -166,13 +166,8 @@ def is_possible(record: Record, kernels: Specs) -> bool:
     return record.has_possible_times and has_possible_config(record, spec)
 
 
-def write_bundle(path: Path, bundle: RecordBundle) -> None:
-    """All of it or nothing: readers never see half a file. Raises ``OSError``."""
-    write_whole(path, bundle_to_bytes(bundle))
-
-
 def write_whole(path: Path, content: bytes) -> None:
-    """All of it or nothing. Raises ``OSError``."""
+    """All of it or nothing: readers never see half a file. Raises ``OSError``."""
     import tempfile  # only here: reading happens before every start of a model
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from autotune.answering.bundle import MOST_TRIED, new_bundle, write_bundle
+from autotune.answering.bundle import MOST_TRIED, bundle_to_bytes, new_bundle
 from autotune.cli import shared
 from autotune.cli.problems import problem_options, wanted_problem
 from autotune.cli.searched_source import source_changes
@@ -85,19 +85,16 @@ def export(
         changed = source_changes(store, [record.key for record in records])
     refused: Sequence[tuple[str, str]] = ()
     is_written = bool(records)
-    try:
-        if records and form == _BUNDLE:
-            write_bundle(file, bundle)
-        elif records:
-            from autotune.tables.export import TableExport
+    if records and form == _BUNDLE:
+        shared.write_file(file, bundle_to_bytes(bundle))
+    elif records:
+        from autotune.tables.export import TableExport
 
-            exported = TableExport(name=form, python=python, table=table).of(records)
-            records, refused = records[: exported.rows], exported.refused
-            is_written = bool(exported.text)
-            if is_written:
-                file.write_text(exported.text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+        exported = TableExport(name=form, python=python, table=table).of(records)
+        records, refused = records[: exported.rows], exported.refused
+        is_written = bool(exported.text)
+        if is_written:
+            shared.write_file(file, exported.text)
     _say(file if is_written else None, len(records), refused, changed, as_json)
     sys.exit(0 if records and not refused else 1)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.answering.bundle import write_whole
+from autotune.cli.shared import write_file
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
@@ -122,10 +122,7 @@ def write(
     if output is None:
         click.echo(content, nl=False)
         return
-    try:
-        write_whole(output, content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise InvalidInputError(f"{output} cannot be written: {error.strerror}") from error
+    write_file(output, content.encode() if isinstance(content, str) else content)
     echo(f"written to {output}", err=True)
 
 

@@ -388,10 +388,16 @@ def print_list(
         echo(empty)
 
 
-def write_file(file: Path, text: str) -> None:
-    """Raises ``InvalidInputError`` with the reason where it cannot be written."""
+def write_file(file: Path, content: str | bytes) -> None:
+    """A text, or all of these bytes or nothing. Raises ``InvalidInputError`` with the reason where
+    it cannot be written."""
     try:
-        file.write_text(text, encoding="utf-8")
+        if isinstance(content, bytes):
+            from autotune.answering.bundle import write_whole
+
+            write_whole(file, content)
+        else:
+            file.write_text(content, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
 

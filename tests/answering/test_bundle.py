@@ -28,7 +28,7 @@ RECORDS = (record(), record(key(m=256), 7.5), record(key("rmsnorm")))
 
 def test_a_bundle_survives_its_file(tmp_path):
     made = bundle.new_bundle(RECORDS, snapshot=7)
-    bundle.write_bundle(tmp_path / "a.bundle", made)
+    bundle.write_whole(tmp_path / "a.bundle", bundle.bundle_to_bytes(made))
     assert bundle.read_bundle(tmp_path / "a.bundle") == made
     assert made.records == RECORDS and made.snapshot == 7
     assert [path.name for path in tmp_path.iterdir()] == ["a.bundle"]
@@ -44,15 +44,14 @@ def test_a_client_that_knows_no_options_reads_no_record_of_some():
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.bundle"
-    bundle.write_bundle(path, bundle.new_bundle(RECORDS))
-    before = path.read_bytes()
+    path.write_bytes(before := bundle.bundle_to_bytes(bundle.new_bundle(RECORDS)))
 
-    def fail(_):
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bundle, "bundle_to_bytes", fail)
+    monkeypatch.setattr(bundle.Path, "replace", fail)
     with pytest.raises(OSError, match="No space left"):
-        bundle.write_bundle(path, bundle.new_bundle(()))
+        bundle.write_whole(path, bundle.bundle_to_bytes(bundle.new_bundle(())))
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.bundle"]
 

@@ -11,7 +11,7 @@ from itertools import combinations, count
 
 import pytest
 
-from autotune.answering.bundle import new_bundle, read_bundle, write_bundle
+from autotune.answering.bundle import bundle_to_bytes, new_bundle, read_bundle
 from autotune.answering.client import MAX_QUESTIONS
 from autotune.answering.generation import GENERATION
 from autotune.answering.http import Remote
@@ -37,7 +37,7 @@ QUESTIONS = [question(1024), question(2048), question(9, 9)]
 def cache(tmp_path):
     """An older snapshot on disk: another block than the service has."""
     path = tmp_path / "configs.bundle"
-    write_bundle(path, new_bundle([record(question(1024), 128)], 1, [SPEC]))
+    path.write_bytes(bundle_to_bytes(new_bundle([record(question(1024), 128)], 1, [SPEC])))
     return path
 
 
@@ -304,7 +304,7 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path):
     path, database = tmp_path / "kinds.bundle", str(tmp_path / "kinds.db")
     older_one = question(jax="0.9.0").toolchain
     with new_store(database, all_kinds) as store, running(database) as service:
-        write_bundle(path, new_bundle(store.records(), 1, store.kernels()))
+        path.write_bytes(bundle_to_bytes(new_bundle(store.records(), 1, store.kernels())))
         asked = Client(service.url)
         asked.lookup([question(2048)])
         for size in range(len(ACCEPT) + 1):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.bundle import bundle_to_bytes, new_bundle
 from autotune.answering.generation import GENERATION
 from autotune.answering.matching import Index
 from autotune.answering.sources import (
@@ -291,7 +291,7 @@ def test_threads_that_ask_at_once_ask_once():
 
 def test_from_a_bundle_and_its_misses(tmp_path):
     path = tmp_path / "c.bundle"
-    write_bundle(path, new_bundle([record()]))
+    path.write_bytes(bundle_to_bytes(new_bundle([record()])))
     source = BundleAnswers(path)
     asked = tuned(source)
     assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.bundle import bundle_to_bytes, new_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.sources import BundleAnswers, StoreAnswers
 from autotune.domain.key import Chip
@@ -88,7 +88,7 @@ class TestBundle(SourceContract):
     @pytest.fixture
     def source(self, store, tmp_path):
         path = tmp_path / "configs.bundle"
-        write_bundle(path, new_bundle(store.records()))
+        path.write_bytes(bundle_to_bytes(new_bundle(store.records())))
         return BundleAnswers(path)
 
     @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.bundle import bundle_to_bytes, new_bundle
 from autotune.answering.matching import default_match, exact_match
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
@@ -62,7 +62,7 @@ def published(tmp_path, config):
     )
     record = replace(sample_record(sample_key()), key=key, config=make_config(config))
     path = tmp_path / "configs.bundle"
-    write_bundle(path, new_bundle([record]))
+    path.write_bytes(bundle_to_bytes(new_bundle([record])))
     return str(path)
 
 

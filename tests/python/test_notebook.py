@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.bundle import bundle_to_bytes, new_bundle
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Illegal
 from autotune.domain.problem import Config
@@ -41,7 +41,7 @@ def test_a_cell_that_ends_in_estimates_shows_a_line_for_each_as_text():
 
 def test_a_lookup_takes_any_source(tmp_path):
     path = tmp_path / "empty.bundle"
-    write_bundle(path, new_bundle([]))
+    path.write_bytes(bundle_to_bytes(new_bundle([])))
     for source in (path, str(path), autotune.BundleSource(path)):
         autotune.configure(chip="v6e")
         answer = autotune.lookup(scaled, X, W, source=source)
