@@ -25,6 +25,7 @@ from autotune.estimating.simulator.constants import ChipConstants, StallModel
 from autotune.estimating.simulator.extrapolation import STAGES, finish
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.run import record
+from benchmarks.calibration.as_libtpu import as_libtpu_counts, independent
 from benchmarks.calibration.corpus import DEFAULT_FOLDER, Reference, load
 from benchmarks.calibration.samples import PROBES
 
@@ -48,8 +49,8 @@ class Probe:
 
     def cycles(self, chip: ChipConstants) -> float:
         """As libtpu counts."""
-        walked = record(self.listing, chip.as_libtpu_counts(), {}, max_steps=STAGES[-1])
-        line = dma.replay(walked.events, dma.independent(chip), walked.final)
+        walked = record(self.listing, as_libtpu_counts(chip), {}, max_steps=STAGES[-1])
+        line = dma.replay(walked.events, independent(chip), walked.final)
         return finish(line, walked, self.listing).cycles
 
     def error(self, chip: ChipConstants) -> float:

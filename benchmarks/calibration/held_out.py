@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from autotune.estimating.cost_model.estimate import regime
 from autotune.estimating.simulator import NotSimulated, simulate
-from autotune.estimating.simulator.run import cycles_as_libtpu_counts
 from benchmarks.calibration.agreement import Pair
+from benchmarks.calibration.as_libtpu import cycles_as_libtpu_counts
 from benchmarks.calibration.corpus import CHIPS, Reference, load
 from benchmarks.calibration.samples import SWEEPS
 

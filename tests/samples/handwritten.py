@@ -1,7 +1,7 @@
 """Listings written by hand, bundle by bundle."""
 
 from autotune.estimating.simulator import simulate
-from autotune.estimating.simulator.run import cycles_as_libtpu_counts
+from benchmarks.calibration.as_libtpu import cycles_as_libtpu_counts
 
 HBM = (
     "%s0_s0 = inlined_call_operand.hbm [shape: s32[8,128], index: 0, kind: input, "

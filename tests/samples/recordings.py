@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from autotune.estimating.simulator import NotSimulated, Simulation, extrapolation, simulate
-from autotune.estimating.simulator.run import cycles_as_libtpu_counts
+from benchmarks.calibration.as_libtpu import cycles_as_libtpu_counts
 
 _LIBTPU = {"0.6.2": "0.0.17.1", "0.9.2": "0.0.37", "0.10.2": "0.0.42.1", "0.12.0.1": "0.0.50.1"}
 FOLDER = Path(__file__).parents[1] / "recorded" / "listings"

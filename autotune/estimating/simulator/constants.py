@@ -78,10 +78,6 @@ class ChipConstants:
         """What goes to other devices is there at once."""
         return replace(self, link_bytes_per_cycle=math.inf, hop_cycles=0.0)
 
-    def as_libtpu_counts(self) -> ChipConstants:
-        """Return the same without what hardware showed of the matrix units."""
-        return replace(self, matrix_slowdown=0.0, matrix_rate=1.0)
-
     def matmul_cycles(self, opcode: str) -> float:
         """Return the cycles that one vmatmul occupies its MXU: half where it takes half the rows
         (``gmra.16``, seen with ``lmr``: pops and issue distance of two such are halved, too)."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, LINKS, MATRIX, SCALAR, TimePart
@@ -115,19 +115,6 @@ class Channel:
     granule_bytes: int
     link_bytes_per_cycle: float  # of one link, one way
     hop_cycles: float
-
-
-def independent(chip: ChipConstants) -> Channel:
-    """Return the reading of libtpu's own estimate."""
-    return replace(
-        shared(chip),
-        bytes_per_cycle=chip.dma_bytes_per_cycle,
-        burst_bytes_per_cycle=chip.dma_bytes_per_cycle,
-        saved_share=0.0,
-        write_cost=1.0,
-        read_latency=chip.read_latency_cycles,
-        shared=False,
-    )
 
 
 def shared(chip: ChipConstants) -> Channel:

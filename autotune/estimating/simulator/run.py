@@ -45,19 +45,6 @@ def simulate(
         return NotSimulated(str(reason), reason.operand)
 
 
-def cycles_as_libtpu_counts(
-    listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None
-) -> int:
-    """Return what libtpu's own static estimate would be: every DMA has the whole bandwidth.
-
-    Raises ``UnfitError`` for a listing that ``simulate`` refuses.
-    """
-    known, parsed = constants.load(chip, libtpu).as_libtpu_counts(), parse(listing)
-    recording, _, _ = settle(parsed, known, scalars or {})
-    line = dma.replay(recording.events, dma.independent(known), recording.final)
-    return round(extrapolation.finish(line, recording, parsed).cycles)
-
-
 def _simulate(
     listing: Listing, chip: constants.ChipConstants, libtpu: str | None, scalars: Scalars
 ) -> Simulation:

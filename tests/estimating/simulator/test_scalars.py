@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from autotune.estimating.simulator.memory import packed
+from autotune.estimating.simulator.memory import ScalarMemory, packed
 from autotune.estimating.simulator.outcome import UnfitError
+from autotune.estimating.simulator.scalars import ALLOCATION_SHIFT, SHARED_ALLOCATION
 from tests.samples import recordings
+from tests.samples.handwritten import read, run, wait
 
 GATHERS = ["v4-0.10.2", "v5e-0.6.2", "v5e-0.10.2", "v7x-0.12.0.1"]
 IN_HBM = GATHERS[:3]
@@ -141,3 +143,13 @@ def test_scalar_memory_is_tiled_like_vector_memory(dtype, shape, place, word, sh
 def test_more_scalars_than_the_operand_has_are_refused():
     with pytest.raises(UnfitError, match="were given"):
         packed([1, 2, 3], "s32", (2,))
+
+
+def test_allocations_beyond_the_first_thousand_are_one_that_holds_nothing():
+    """libtpu writes a null and a dummy flag of its own for each DMA."""
+    flag = "[#allocation2500]"
+    many, few = run(read(1, flag=flag), wait(2, flag=flag)), run(read(1), wait(2))
+    assert (many.cycles_shared, many.dma_count) == (few.cycles_shared, 1)
+    memory = ScalarMemory(given={}, absent={}, opaque=False, operands={})
+    with pytest.raises(UnfitError, match="in more than 1,023 allocations"):
+        memory.store(SHARED_ALLOCATION << ALLOCATION_SHIFT, 1)

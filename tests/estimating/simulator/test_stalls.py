@@ -6,6 +6,7 @@ from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.constants import load
 from autotune.estimating.simulator.stalls import price
+from benchmarks.calibration.as_libtpu import as_libtpu_counts
 from tests.samples.handwritten import listing, read, run, wait
 
 
@@ -19,7 +20,7 @@ def test_busy_matrix_units_slow_down_where_hardware_showed_it_and_not_as_libtpu_
     assert more > 0
     real = stalls(product, chip="v6e").stall_cycles
     assert real == pytest.approx(more, abs=1)
-    assert load("v6e").as_libtpu_counts().matrix_slowdown == load("v5e").matrix_slowdown == 0
+    assert as_libtpu_counts(load("v6e")).matrix_slowdown == load("v5e").matrix_slowdown == 0
 
 
 def test_no_product_that_was_measured_is_faster_than_the_matrix_units_of_v7x():
@@ -37,7 +38,7 @@ def test_only_rows_that_hold_weights_slow_a_matrix_unit_down(pushes, share):
     products += [f"%{n} = vmatmul.mubr.bf16.gmra.mxu0 %v1" for n in range(51, 151)]
     chip, parsed = load("v6e"), parse(listing(*pushed, *products))
     real, plain = (
-        price(parsed, known).stalls_before[-1] for known in (chip, chip.as_libtpu_counts())
+        price(parsed, known).stalls_before[-1] for known in (chip, as_libtpu_counts(chip))
     )
     busy = len(products) * chip.bf16_matmul_cycles / chip.mxu_count
     assert real - plain == pytest.approx(share * chip.matrix_slowdown * busy)
