@@ -160,7 +160,7 @@ class Call:
     def shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Of what goes in and of what comes out."""
         given, made = (
-            [tuple(var.aval.shape) for var in variables]
+            [_made_shape(var.aval) for var in variables]
             for variables in (self.eqn.invars, self.eqn.outvars)
         )
         return given, made
@@ -276,6 +276,15 @@ class Call:
             safe = safe and same_block and same_walk(walks[source], walks[target])
             safe = safe and comes_back_late(walks[target], grid)
         return tuple(aliases), safe
+
+
+def _made_shape(aval: Any) -> tuple[int, ...]:
+    """As it is compiled: a key of random numbers is an array of words."""
+    import jax
+
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        aval = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return tuple(aval.shape)
 
 
 def name_of(eqn: Any) -> str:

@@ -385,6 +385,23 @@ def test_a_sum_that_goes_on_in_its_own_memory_is_safe_once_it_is_there(slots, sa
     assert found.alias_safe == safe == (legality.violation(found, V5E) is None)
 
 
+def test_a_key_of_random_numbers_is_found_again_as_the_words_that_are_compiled():
+    """Attention with dropout."""
+
+    def body(key, x, out):
+        out[...] = x[...] + jax.random.uniform(key[...], TILE)
+
+    def seeded(x):
+        smem, vmem = pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.VMEM)
+        call = pl.pallas_call(
+            body, out_shape=jax.ShapeDtypeStruct(TILE, F32), in_specs=[smem, vmem]
+        )
+        return call(pltpu.to_pallas_key(jax.random.key(3)), x)
+
+    (call,) = find(seeded, [Array(name="x", shape=TILE, dtype="float32")])
+    assert call.shapes() == ([(1, 2), TILE], [TILE])
+
+
 # --- what a scratch carries
 
 
