@@ -3,7 +3,7 @@
 
 import random
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.compilers import CompileBaseline, Compilers, DescribeToolchain, XlaCost
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.evidence import DEVICE_TIME, Measurement, MeasurementCandidate, NotMeasured
+from autotune.domain.explanation import OperationTime
 from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, Problem, make_config
@@ -120,30 +121,20 @@ def _rows(
     for config, outcome in estimates.items():
         if taken := samples.get(config):
             e, why = outcome.estimate, outcome.estimate.explanation
-            yield _row(
-                subject,
-                config,
-                taken,
-                why.roofline_us if why else 0.0,
-                program=outcome.program,
-                estimate_us=e.time_us,
-                relayout_us=relayout_us(e.operations),
-                limited_by=e.limited_by,
-            )
+            made = {
+                "program": outcome.program,
+                "estimate_us": e.time_us,
+                "limited_by": e.limited_by,
+            }
+            least_us = why.roofline_us if why else 0.0
+            yield _row(subject, config, taken, least_us, e.operations, **made)
     cost = compilers.ask(subject.question(CompileBaseline)) if samples.get(None) else None
     if isinstance(cost, XlaCost):
         whole = xla_time(cost.schedule, (), subject.chip)
         if whole.error is not None and not whole.collectives:
-            yield _row(
-                subject,
-                None,
-                samples[None],
-                bound_us(cost, 0, subject.problem.dtype, subject.chip),
-                program=str(subject.key),
-                estimate_us=whole.time_us,
-                relayout_us=relayout_us(whole.operations),
-                limited_by=XLA,
-            )
+            made = {"program": str(subject.key), "estimate_us": whole.time_us, "limited_by": XLA}
+            least_us = bound_us(cost, 0, subject.problem.dtype, subject.chip)
+            yield _row(subject, None, samples[None], least_us, whole.operations, **made)
 
 
 def _row(
@@ -151,7 +142,8 @@ def _row(
     config: Config | None,
     samples: Sequence[float],
     least_us: float,
-    **estimated: Any,
+    operations: Iterable[OperationTime],
+    **made: Any,
 ) -> MeasuredProgram:
     """Raises ``InvalidInputError`` for a time that no such chip can reach."""
     measured_us = sorted(samples)[len(samples) // 2]
@@ -165,8 +157,9 @@ def _row(
         config=config,
         measured_us=measured_us,
         samples=len(samples),
+        relayout_us=relayout_us(operations),
         model=MODEL,
-        **estimated,
+        **made,
     )
 
 

@@ -13,11 +13,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product, starmap
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
@@ -49,9 +49,32 @@ _CAUTION = 2  # for a kind of kernel, or a chip, that was not measured
 _LEAST_ROWS = 5  # measured rows of a kind that an error bar needs
 _FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
 _MORE_US = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # what each operation of XLA may take beside
+_MOVES = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # how much less sure what is no product may be
 _TIMED_SHARE = 0.1  # of a row's time: a kind of operation that is timed by it
 _NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured does not stand there
 _KERNELS, _XLA = "kernels", "XLA"
+
+
+class Unsure(NamedTuple):
+    """Of operations of XLA: microseconds that each may take beside, and how much less sure what is
+    no product is."""
+
+    more_us: float
+    moves: float
+
+    def bar(self, row: Row, of_products: float) -> float:
+        return of_products * self._moves(row) + self._more(row)
+
+    def of_products(self, row: Row) -> float:
+        return max(0.0, error_of(row) - self._more(row)) / self._moves(row)
+
+    def _more(self, row: Row) -> float:
+        return float(self.more_us * row["operations_run"] / row["estimate_us"])
+
+    def _moves(self, row: Row) -> float:
+        by_kind = row.get("by_kind", {})
+        products_us = sum(by_kind.get(kind, 0.0) for kind in constants.PRODUCTS)
+        return float(1 + self.moves * (1 - products_us / (sum(by_kind.values()) or 1.0)))
 
 
 def main() -> None:
@@ -64,11 +87,11 @@ def main() -> None:
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
     given = _given(newest(args.rows, MODEL))
-    more_us = min(_MORE_US, key=lambda us: _mean_bar(given, us))
-    errors = _errors(given, pairs, more_us)
+    unsure = min(starmap(Unsure, product(_MORE_US, _MOVES)), key=lambda u: _mean_bar(given, u))
+    errors = _errors(given, pairs, unsure)
     print("\n".join(coverage(errors)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
-    data |= of_operations(given, more_us)
+    data |= of_operations(given, unsure)
     text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
@@ -100,19 +123,18 @@ def by_chip(errors: Errors) -> dict[str, object]:
     return {kind: _of_kind(_only(errors, kind)) for kind in (_KERNELS, _XLA)}
 
 
-def of_operations(given: Sequence[Row], more_us: float) -> dict[str, object]:
-    """What each operation of XLA may take beside its time, and the kinds that were timed."""
+def of_operations(given: Sequence[Row], unsure: Unsure) -> dict[str, object]:
+    """What is unsure of operations of XLA, and the kinds that were timed."""
     shares = [
         (kind, us / row["xla_us"]) for row in given for kind, us in row.get("by_kind", {}).items()
     ]
     timed = sorted({kind for kind, share in shares if share >= _TIMED_SHARE})
     timed = timed or constants.bars()["timed_kinds"]["value"]  # of rows from before they were kept
     where = "benchmarks/calibration/error_bars.py"
+    narrowest = f"with it the bars of {len(given)} rows are narrowest in the mean: {where}"
     return {
-        "operation_us": {
-            "value": more_us,
-            "source": f"with it the bars of {len(given)} rows are narrowest in the mean: {where}",
-        },
+        "operation_us": {"value": unsure.more_us, "source": narrowest},
+        "moves": {"value": unsure.moves, "source": narrowest},
         "timed_kinds": {
             "value": timed,
             "source": f"take a tenth of a given row or more, of arithmetic alone for one: {where}",
@@ -120,14 +142,10 @@ def of_operations(given: Sequence[Row], more_us: float) -> dict[str, object]:
     }
 
 
-def _mean_bar(given: Sequence[Row], more_us: float) -> float:
+def _mean_bar(given: Sequence[Row], unsure: Unsure) -> float:
     rows = [row for row in given if not row["family"].startswith(PALLAS)]
-    bars = _of_kind(_only(_errors(rows, (), more_us), _XLA))
-    return float(mean(bars[row["chip"]]["value"] + _more(row, more_us) for row in rows))
-
-
-def _more(row: Row, more_us: float) -> float:
-    return float(more_us * row["operations_run"] / row["estimate_us"])
+    bars = _of_kind(_new(rows, (), unsure))
+    return float(mean(unsure.bar(row, bars[row["chip"]]["value"]) for row in rows))
 
 
 def _only(errors: Errors, kind: str) -> Errors:
@@ -176,23 +194,32 @@ def _given(rows: Sequence[Row]) -> list[Row]:
     return [row for row in barred if is_measured(row)]
 
 
-def _errors(given: Sequence[Row], pairs: Sequence[Pair], more_us: float) -> Errors:
+def _errors(given: Sequence[Row], pairs: Sequence[Pair], unsure: Unsure) -> Errors:
     """Of given rows, of what the ``published_*`` benchmarks saved, and where neither has a family,
-    the width that the data file has of it. ``more_us`` of each operation of XLA apart."""
-    errors: dict[tuple[str, str], dict[str, list[float]]] = {
-        (kind, chip): {name: [known] for name, known in entry["families"].items()}
+    the width that the data file has of it."""
+    new = _new(given, pairs, unsure)
+    known = {
+        (kind, chip): {name: [wide] for name, wide in entry["families"].items()}
         for kind in (_KERNELS, _XLA)
         for chip, entry in constants.bars()[kind].items()
     }
+    errors = {place: known.get(place, {}) | new.get(place, {}) for place in known | new}
+    return {place: families for place, families in errors.items() if families}
+
+
+def _new(
+    given: Sequence[Row], pairs: Sequence[Pair], unsure: Unsure
+) -> dict[tuple[str, str], dict[str, list[float]]]:
+    """Of XLA as if all were products."""
     new = [(_kind(pair.family), pair.chip, pair.family, _own(pair)[1]) for pair in _sure(pairs)]
     for row in given:
         is_kernel = row["family"].startswith(PALLAS)
-        error = error_of(row) - (0.0 if is_kernel else _more(row, more_us))
-        kind = _KERNELS if is_kernel else _XLA
-        new.append((kind, row["chip"], row["family"], max(0.0, error)))
+        error = error_of(row) if is_kernel else unsure.of_products(row)
+        new.append((_KERNELS if is_kernel else _XLA, row["chip"], row["family"], error))
+    errors: dict[tuple[str, str], dict[str, list[float]]] = {}
     for (kind, chip, family), chosen in grouped(new, lambda item: item[:3]).items():
         errors.setdefault((kind, chip), {})[family] = [error for *_, error in chosen]
-    return {place: families for place, families in errors.items() if families}
+    return errors
 
 
 def _kind(family: str) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.calibration.error_bars import (
+    Unsure,
     _errors,
     _given,
     caution,
@@ -44,13 +45,15 @@ def test_bars_are_made_from_given_rows_with_a_bar_of_the_measured_program_alone(
     wrong = [
         row(estimate_us=500.0, **of) for of in ({"bar": None}, {"side": "held"}, {"tuned": "x"})
     ]
-    read = _errors(_given([row(), other, *wrong]), [], 0.0)
+    read = _errors(_given([row(), other, *wrong]), [], Unsure(0.0, 0.0))
     assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [pytest.approx(0.1)]
 
 
 def test_what_operations_may_take_beside_their_time_is_apart_from_the_bar_of_a_chip():
-    by_kind = {"": 100.0, "sort": 10.0}
+    by_kind, unsure = {"convolution": 55.0, "": 45.0, "sort": 10.0}, Unsure(0.1, 2.0)
     plain = row(family="normalization", operations_run=55, xla_us=110.0, by_kind=by_kind)
-    read = _errors([plain], [], 0.1)
-    assert read["XLA", "v6e"]["normalization"] == [pytest.approx(0.05)]
-    assert of_operations([plain], 0.1)["timed_kinds"]["value"] == [""]  # a tenth at least
+    read = _errors([plain], [], unsure)
+    assert read["XLA", "v6e"]["normalization"] == [pytest.approx(0.025)]
+    assert unsure.bar(plain, 0.025) == pytest.approx(0.1)
+    timed = of_operations([plain], unsure)["timed_kinds"]["value"]
+    assert timed == ["", "convolution"]  # by a tenth of the row at least

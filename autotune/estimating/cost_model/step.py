@@ -138,7 +138,8 @@ def _error(kind: StepKind, basis: Basis, chip: str, sends: bool) -> float:
         return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
     known = constants.kernel_error(chip) if kind is StepKind.KERNEL else None
     if basis is Basis.SIMULATED:
-        error = known if known is not None else constants.xla_error(chip)
+        kinds = {constants.PRODUCTS[0]: 1.0} if kind is StepKind.PRODUCT else {}
+        error = known if known is not None else constants.xla_error(chip, kinds)
         if error is not None:
             return error
     return constants.hardware("arithmetic_error")

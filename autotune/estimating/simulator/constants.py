@@ -21,6 +21,7 @@ from autotune.estimating.simulator.outcome import UnfitError
 
 FOLDER = Path(__file__).with_name("chips")
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
+PRODUCTS = ("convolution", "dot")
 _NOTHING: Mapping[str, float] = {}
 
 _VERSION = re.compile(r"\d+")
@@ -138,15 +139,16 @@ def xla_error(
 ) -> float | None:
     """Return the error bar of programs of XLA itself, None where none was measured on the chip.
 
-    Each operation may take a little longer. Of a kind that nobody has timed the whole is unsure;
-    ``by_kind`` has the microseconds of each."""
+    Each operation may take a little longer, and what is no product is less sure. Of a kind that
+    nobody has timed the whole is unsure; ``by_kind`` has the microseconds of each."""
     if chip not in bars()["XLA"]:
         return None
-    known = _bar("XLA", chip) + float(bars()["operation_us"]["value"]) * operations_per_us
-    timed = bars()["timed_kinds"]["value"]
-    new_us = sum(us for kind, us in by_kind.items() if kind not in timed)
-    new = new_us / sum(by_kind.values()) if new_us else 0.0
-    return known + (1 - min(known, 1.0)) * new
+    timed, whole_us = bars()["timed_kinds"]["value"], sum(by_kind.values()) or 1.0
+    products = sum(by_kind.get(kind, 0.0) for kind in PRODUCTS) / whole_us
+    new_us = sum(us for kind, us in by_kind.items() if kind not in (*timed, *PRODUCTS))
+    known = _bar("XLA", chip) * (1 + float(bars()["moves"]["value"]) * (1 - products))
+    known += float(bars()["operation_us"]["value"]) * operations_per_us
+    return known + (1 - min(known, 1.0)) * new_us / whole_us
 
 
 def hardware(name: str, chip: str = "all") -> float:

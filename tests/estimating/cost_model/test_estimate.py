@@ -7,7 +7,7 @@ import pytest
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.estimating.cost_model.estimate import estimate
-from autotune.estimating.simulator.constants import error_bar, start_us, xla_error
+from autotune.estimating.simulator.constants import bars, error_bar, start_us, xla_error
 from autotune.wording.outcome import reason_of
 from tests.samples.operations import KERNEL, SUM, operation
 from tests.samples.simulations import compiled, simulation
@@ -149,7 +149,9 @@ def test_what_xla_does_around_the_kernel_is_in_the_time_and_named():
 
 def test_plain_xla_of_many_operations_or_of_a_kind_that_nobody_timed_is_less_sure():
     known, kinds = xla_error("v6e"), {"reduce": 3.0, "a kind of its own": 1.0}
-    assert known < xla_error("v6e", {"reduce": 3.0}, operations_per_us=0.5)
+    assert xla_error("v6e", {"convolution": 3.0}) < known
+    more = xla_error("v6e", {"reduce": 3.0}, operations_per_us=0.5) - known
+    assert more == pytest.approx(0.5 * bars()["operation_us"]["value"])
     assert xla_error("v6e", kinds) == pytest.approx(0.75 * known + 0.25)
 
 

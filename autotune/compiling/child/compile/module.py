@@ -48,7 +48,7 @@ _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 _KINDS = (  # rare ones first
     *("custom-call", "sort", "scatter", "gather", "reduce-window", "dynamic-update-slice"),
-    *("dynamic-slice", "convolution", "dot", "reduce"),
+    *("convolution", "dot", "reduce"),
 )
 _SLICES = {"dynamic-slice", "dynamic-update-slice"}
 _FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
