@@ -19,12 +19,12 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, parse_chip
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.tables.table import TableRow
 from autotune.wording.bars import terminal_observer
+from autotune.wording.match import markdown_text
 from autotune.wording.outcome import best_time, reason_of
 from autotune.wording.output import echo
 from autotune.wording.units import counted, micros
@@ -328,11 +328,4 @@ def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -
     ]
     shown = [r for r in rows if _is_bad(r) or r.standing is not RowStanding.NOT_COMPILED]
     lines += [f"{_line(row)} ({row.key})" for row in shown]
-    shared.write_file(path, "".join(f"- {_cell(line)}\n" for line in lines))
-
-
-def _cell(text: str) -> str:
-    """Names of foreign tables form no table, link or tag."""
-    for sign, spelt in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\["), ("`", "'")):
-        text = text.replace(sign, spelt)
-    return visible(" ".join(text.split()))
+    shared.write_file(path, "".join(f"- {markdown_text(line)}\n" for line in lines))

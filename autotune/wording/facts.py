@@ -143,8 +143,7 @@ def _loss(c: Comparison) -> tuple[str, float] | None:
 
 
 def _said(name: str, us: float, more_or_less: str) -> str:
-    text = f"{us / 1000:,.1f} ms" if us >= 10_000 else f"{us:,.{1 if us >= 0.95 else 2}f} µs"
-    return PART_WORDS[TimePart(name)].does.format(f"{text} {more_or_less}")
+    return PART_WORDS[TimePart(name)].does.format(f"{part_us(us)} {more_or_less}")
 
 
 def _fewer_bytes(fast: Estimate, slow: Estimate) -> str:

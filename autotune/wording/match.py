@@ -11,6 +11,7 @@ from autotune.domain.compiler_options import differing
 from autotune.domain.key import Key, Toolchain
 from autotune.domain.outcome import Crashed, NotEstimated, TimedOut
 from autotune.domain.record import Check, CheckVerdict, RecordCheck, Standing, Trial, Unchecked
+from autotune.domain.visible import visible
 from autotune.wording.outcome import in_words as outcome_in_words
 from autotune.wording.outcome import kind_and_reason, reason_of
 from autotune.wording.rules import by_rule
@@ -193,13 +194,13 @@ def markdown(checks: Sequence[Check]) -> str:
         lines += ["| verdict | what | finding | to do |", "|---|---|---|---|"]
     for check in changed:
         cells = (check.verdict.value, subject_line(check), finding(check), action(check))
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+        lines.append("| " + " | ".join(map(markdown_text, cells)) + " |")
     return "\n".join([*lines, *([""] if changed else [])])
 
 
-def _cell(text: str) -> str:
+def markdown_text(text: str) -> str:
     """On one line, and nothing in it that Markdown or HTML would take for its own."""
-    plain = " ".join(text.split())
+    plain = visible(" ".join(text.split()))
     return "".join(f"\\{c}" if c in "\\`*_|<>[]" else c for c in plain)
 
 
