@@ -151,33 +151,30 @@ def _of_check(check: Check, now: datetime) -> str | None:
 
 
 def send(
-    remote: Remote, kernels: Iterable[KernelSpec], results: Iterable[KeyResult]
+    remote: Remote, kernels: Sequence[KernelSpec], results: Iterable[KeyResult]
 ) -> Iterator[tuple[int, Pushed]]:
     """Push in parts; after each, how many results it had and what became of them.
 
     A part is tried again when the service may be back soon: what is there already changes nothing.
     Raises ``ServiceError``.
     """
-    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for part in _parts(map(result_to_data, results)):
-        yield len(part), _push(remote, specs, results=part)
+        yield len(part), _push(remote, kernels, results=part)
 
 
 def send_checks(
-    remote: Remote, kernels: Iterable[KernelSpec], checks: Sequence[Check]
+    remote: Remote, kernels: Sequence[KernelSpec], checks: Sequence[Check]
 ) -> Iterator[Pushed]:
     """The same for checks, after the records that they are about."""
-    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for start in range(0, len(checks), _MOST_CHECKS):
         part = checks[start : start + _MOST_CHECKS]
         data = [_clipped(to_data(check, sent=True)) for check in part]
-        yield _push(remote, specs, results=[], checks=data)
+        yield _push(remote, kernels, results=[], checks=data)
 
 
-def _push(
-    remote: Remote, specs: Mapping[tuple[str, str], KernelSpec], **parts: Sequence[_Data]
-) -> Pushed:
+def _push(remote: Remote, known: Iterable[KernelSpec], **parts: Sequence[_Data]) -> Pushed:
     """``parts`` of the call, and the descriptions of their kernels."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in known}
     values = (data for part in parts.values() for data in part)
     keys = [data["key"] if "key" in data else data["record"]["key"] for data in values]
     used = sorted({(key["kernel"], key["fingerprint"]) for key in keys})
