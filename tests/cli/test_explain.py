@@ -12,6 +12,7 @@ from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated,
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import ConfigProfile, Picture
 from autotune.wording.profile_files import with_xla
+from autotune.wording.screen import LOG_WIDTH
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
@@ -71,7 +72,7 @@ def test_one_trial_shows_every_part_and_fact(tmp_path):
     assert rows["HBM traffic"].endswith("4.00 MiB, 4.00× the least possible 1.00 MiB")
     assert rows["VMEM by operand"].endswith("args[0] 64 KiB, outputs 2.00 MiB")
     assert rows["spills"].endswith("none")
-    assert max(map(len, text.splitlines()[4:])) <= 100
+    assert max(map(len, text.splitlines()[4:])) <= LOG_WIDTH
 
 
 def test_each_of_several_calls_is_shown(tmp_path):
@@ -96,7 +97,7 @@ def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path):
     assert not any(row.startswith("bk ") for row in rows)  # the same in both
     said = "Trial 2 is 2.86 times as fast as trial 1, by estimate. It waits 60.0 µs less for DMA"
     assert said in rows[-1]
-    assert max(map(len, text.splitlines()[4:-1])) <= 100
+    assert max(map(len, text.splitlines()[4:-1])) <= LOG_WIDTH
     comparison = data(tmp_path, "1", "2")["comparison"]
     assert (comparison["faster"], comparison["tie"]) == (2, False)
     assert comparison["gained_us"]["DMA latency waits"] == 60
