@@ -22,6 +22,7 @@ from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
     Traces,
+    WriteExecutable,
     XlaCost,
 )
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
@@ -193,8 +194,11 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(compiler, tmp_pat
     assert isinstance(told, Traces), told
     assert told.traces == plain.traces
     assert (told.asks_chip, plain.asks_chip) == (True, False)
-    plain_xla = case_of(compiler, asking, *ADDED).ask(CompileBaseline, chip=chip)
+    case, written = case_of(compiler, asking, *ADDED), {"name": "c0", "path": str(tmp_path / "c0")}
+    plain_xla = case.ask(CompileBaseline, chip=chip)
     assert isinstance(plain_xla, XlaCost), plain_xla
+    for config in (BLOCK, None):  # and what is to be measured elsewhere
+        assert case.ask(WriteExecutable, config=config, chip=chip, **written) is None
     untold = case_of(compiler, asking, *ADDED).trace(BLOCK)
     assert isinstance(untold, CompileFailed)
     assert untold.reason.startswith("trace raised")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.chips import compile_only_device
+from autotune.compiling.child.chips import compile_only_device, told_of
 from autotune.compiling.child.compile.build import built, in_hbm, placed, plain_xla, specs
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.measure.profile import call_times_ps
@@ -51,9 +51,11 @@ def compiled(
             raise ValueError("a kernel of a mesh is not measured: one device is timed at a time")
         if any(array.donated for array in arrays):
             raise ValueError("a donated argument is used up by one run: it is not measured")
+        absent = chip if device is None else None
         if device is None:
             device = jax.devices("cpu")[0] if chip is None else compile_only_device(chip)
-        with _context(device):  # a pallas_call takes up interpret mode as it is made
+        # a pallas_call takes up interpret mode as it is made
+        with told_of(absent, {}), _context(device):
             function = in_hbm(_function(kernel, problem, config), arrays)
             named = jax.jit(_named(function, f"measured_{name}"))
             lowered = named.trace(*specs(arrays, device)).lower()
