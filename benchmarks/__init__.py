@@ -26,6 +26,7 @@ GROUPS = {
         "listing_cost",
         "compiler_options",
         "workload",
+        "keys",
         "farm",
         "faults",
     ),

@@ -64,10 +64,13 @@ def print_workload(
     for row in model_times(tuned):
         left_out = row["problems"] - row["timed"]
         predicted = row["predicted"]
-        echo(
-            f"{counted(row['problems'], 'problem')} on {row['chip']} with jax {row['jax']}, "
+        times = (
             f"by weight: {micros(row['before_us'])} with the kernels' defaults, "
             f"{micros(row['after_us'])} tuned, {ratio(row['before_us'], row['after_us'])}"
+        )
+        echo(
+            f"{counted(row['problems'], 'problem')} on {row['chip']} with jax {row['jax']}"
+            + f", {times}" * bool(row["timed"])
             + f" {error_bar(row['before_error'])}" * bool(predicted)
             + f" ({left_out} without a time left out)" * bool(left_out)
             + f" ({predicted} of the defaults are predicted)" * bool(predicted)

@@ -20,6 +20,7 @@ from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasu
 from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.store import Store
+from autotune.domain.workload import InvalidProblem
 from autotune.estimating.space import Space
 from autotune.publishing.estimated_ties import Measure
 from autotune.publishing.progress import Reported, ended_search, searched_before
@@ -359,10 +360,10 @@ def _begun(
     """Each problem once, what cannot be tuned at the end; the observer hears of those that are over
     already."""
     known: dict[Key, TuningResult | _Described] = {}
-    refused = []
+    refused: dict[InvalidProblem, NotTuned] = {}
     for entry in entries:
         if isinstance(entry, NotTuned):
-            refused.append(entry)
+            refused.setdefault(entry.problem, entry)  # on all chips for the same reason
             continue
         first = known.get(entry.key)
         if first is None:
@@ -374,7 +375,7 @@ def _begun(
     for key, entry in known.items():
         if isinstance(entry, TuningResult):
             observer.of(key).tuned(entry)
-    return [*known.values(), *(_refused(entry, observer) for entry in refused)]
+    return [*known.values(), *(_refused(entry, observer) for entry in refused.values())]
 
 
 def _refused(refused: NotTuned, observer: TuningObserver) -> NotTuned:

@@ -88,7 +88,7 @@ def test_equal_problems_are_one_with_the_sum_of_their_weights(monkeypatch):
 def test_a_task_that_cannot_be_described_leaves_the_others(monkeypatch):
     (good,) = tasks(8)
     bad = replace(good, problem=ProblemWords(shape="z=8"), line=3)
-    done, refused = tuned(monkeypatch, MemoryStore(), [bad, good])
+    done, refused = tuned(monkeypatch, MemoryStore(), [bad, good, replace(bad, chip=Chip.V7X)])
     assert done.record is not None
     assert isinstance(refused, NotTuned) and refused.problem.line == 3
 
