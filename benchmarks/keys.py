@@ -46,9 +46,10 @@ def main() -> int:
         alone = _commits(folder / "alone.db", _COMMITS * part) / _COMMITS
         exports = [(form, _exported(folder / form, form, many)) for form in _FORMATS]
     text = (
-        f"Of {options.keys:,} keys the first {part:,} were kept at {rates[0][0]:.0f} a second, the "
-        f"last at {rates[-1][0]:.0f} ({rates[0][1]:.0f} and {rates[-1][1]:.0f} by processor time); "
-        f"as many commits of SQLite alone allow {alone:.0f}. Exports of all take "
+        "## Many keys\n\n"
+        f"Of {options.keys:,} keys the first {part:,} were kept at {rates[0][0]:.0f} a second,\nthe "
+        f"last at {rates[-1][0]:.0f} ({rates[0][1]:.0f} and {rates[-1][1]:.0f} by processor time);\n"
+        f"as many commits of SQLite alone allow {alone:.0f}. Exports of all take\n"
         + ", ".join(f"{seconds:.1f} s ({form})" for form, seconds in exports)
         + " of processor."
     )
