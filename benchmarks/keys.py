@@ -35,9 +35,9 @@ def main() -> int:
     part = options.keys // 10
     with tempfile.TemporaryDirectory(prefix="keys-") as name:
         folder = Path(name)
-        first = folder / "first.db"
-        _run("search", "vector_add", "--shape", _SIZE, "--chip", "v5e", "--trials", "3", db=first)
-        with open_store(str(first)) as store:
+        small = folder / "small.db"
+        _run("search", "vector_add", "--shape", _SIZE, "--chip", "v5e", "--trials", "3", db=small)
+        with open_store(str(small)) as store:
             (record,) = store.records()
             trial = store.trials(record.key)[0]
         many = folder / "many.db"
@@ -45,13 +45,13 @@ def main() -> int:
             rates = [_saved(store, record, trial, n, part) for n in range(0, options.keys, part)]
         alone = _commits(folder / "alone.db", _COMMITS * part) / _COMMITS
         exports = [(form, _exported(folder / form, form, many)) for form in _FORMATS]
+    (first, cpu), (last, last_cpu) = rates[0], rates[-1]
+    seconds = ", ".join(f"{used_s:.1f} s ({form})" for form, used_s in exports)
     text = (
         "## Many keys\n\n"
-        f"Of {options.keys:,} keys the first {part:,} were kept at {rates[0][0]:.0f} a second,\nthe "
-        f"last at {rates[-1][0]:.0f} ({rates[0][1]:.0f} and {rates[-1][1]:.0f} by processor time);\n"
-        f"as many commits of SQLite alone allow {alone:.0f}. Exports of all take\n"
-        + ", ".join(f"{seconds:.1f} s ({form})" for form, seconds in exports)
-        + " of processor."
+        f"Of {options.keys:,} keys the first {part:,} were kept at {first:.0f} a second, the last "
+        f"at {last:.0f}\n({cpu:.0f} and {last_cpu:.0f} by processor time); as many commits of "
+        f"SQLite alone allow {alone:.0f}.\nExports of all take {seconds} of processor."
     )
     print(text)
     if options.write:
