@@ -17,6 +17,7 @@ GROUPS = {
         "search_quality",
         "catalogue",
         "field",
+        "foreign",
         "upgrades",
         "compatibility",
         "check",

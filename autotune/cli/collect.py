@@ -167,9 +167,8 @@ def _of_model(
     if declare is not None and collected.declarations:
         problems += _declared(declare, collected.declarations)
     elif declare is not None and not collected.error:
-        why = "no kernel is undeclared"
-        if undeclared:
-            why = "no undeclared kernel has block sizes that a function in its way is given"
+        why = "no undeclared kernel has block sizes that a function in its way is given"
+        why = why if undeclared else "no kernel is undeclared"
         echo(f"{declare} is not written: {why}", err=True)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
     return workload, collected.error and f"it could not be traced to its end: {collected.error}"
@@ -183,9 +182,8 @@ def _declared(path: Path, calls: Sequence[DeclaredCall]) -> tuple[WorkloadProble
         numbered = (call.name + f"_{number}" * (number > 1) for number in count(1))
         taken = set(codes.values())
         name = codes.setdefault(call.code, next(n for n in numbered if n not in taken))
-        problems.append(
-            WorkloadProblem(kernel=f"{path}:{name}", args=call.args, weight=call.weight)
-        )
+        kernel = f"{path}:{name}"
+        problems.append(WorkloadProblem(kernel=kernel, args=call.args, weight=call.weight))
     modules = {"autotune", *(module for call in calls for module in call.imports)}
     imports = "".join(f"import {module}\n" for module in sorted(modules))
     bodies = "".join(f"\n\n{code.replace('{name}', name)}" for code, name in codes.items())
@@ -200,8 +198,7 @@ def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:
 
 
 def _kernel_name(line: str) -> str:
-    match = _KERNEL_NAME.search(line)
-    if match:
+    if match := _KERNEL_NAME.search(line):
         return match[1] or _TRANSFORMS.sub("", match[2].rpartition("/")[2])
     instruction = _INSTRUCTION.search(line)
     return instruction[1] if instruction else "kernel"

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,12 @@ def test_what_is_measured_and_what_is_tested_import_nothing_of_each_other(folder
     imports = re.compile(rf"(?m)^\s*(?:from|import) {other}\b{SHARED}")
     files = [*(ROOT / folder).rglob("*.py")]
     assert files and not [file for file in files if imports.search(file.read_text())]
+
+
+def test_foreign_kernels_take_ten_lines_at_most():
+    kernels = tomllib.loads((ROOT / "benchmarks/foreign.toml").read_text())["kernel"]
+    assert len({kernel["name"] for kernel in kernels}) == len(kernels) >= 40
+    assert max(len(kernel["lines"].split("\n")) - 2 for kernel in kernels) <= 10
 
 
 def _benchmarks():

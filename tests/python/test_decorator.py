@@ -274,6 +274,16 @@ def test_an_axis_without_a_default_is_said_where_it_is_declared(axes):
     assert plain
 
 
+@pytest.mark.parametrize("reference", [jax.lax.mul, lambda first, second, more=1: first * second])
+def test_a_reference_that_names_its_arguments_otherwise_takes_them_by_place(reference):
+    def multiplied(left, right, *, block_rows=8):
+        return decorated.plain_scaled(left * right)
+
+    kernel = autotune.tunable(block_rows=[8], reference=reference)(multiplied)
+    given = kernel.kernel(X, X), kernel.problem(X, X)
+    assert jax.eval_shape(given[0].reference(given[1]), X, X).shape == X.shape
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "standard"), [(scaled, Standard.DEFAULT), (checked, Standard.REFERENCE)]

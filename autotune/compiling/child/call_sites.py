@@ -36,7 +36,8 @@ class Site:
 
     @property
     def name(self) -> str:
-        return str(inspect.unwrap(self.function).__name__)
+        whole = str(inspect.unwrap(self.function).__qualname__)
+        return whole.removesuffix(".__call__").replace(".", "_")
 
 
 class CallSites:
@@ -91,7 +92,7 @@ class CallSites:
     def _is_candidate(self, code: CodeType) -> bool:
         if code not in self._can_be:
             is_ours = any(part in code.co_filename for part in MACHINERY)
-            self._can_be[code] = not is_ours and code.co_qualname.isidentifier()
+            self._can_be[code] = not is_ours and "<" not in code.co_qualname
         return self._can_be[code]
 
     def _on_the_way(self, frame: FrameType | None) -> Iterator[Site]:
@@ -101,7 +102,7 @@ class CallSites:
             given = self._running.get(frame)
             function = None if given is None else _imported(frame)
             if function is not None and given is not None:
-                count += 1
+                count += "." not in frame.f_code.co_qualname  # methods of all layers may be there
                 self._sizes.setdefault(function, {}).update(sizes)
                 yield Site(function, given, tuple(_records(frame.f_locals.values())))
             frame = frame.f_back
@@ -137,6 +138,6 @@ def _records(values: Iterable[Any]) -> Iterator[Any]:
 def _imported(frame: FrameType) -> Callable[..., Any] | None:
     """The function of a frame under the name that others import it by."""
     home = sys.modules.get(str(frame.f_globals.get("__name__")))
-    function = getattr(home, frame.f_code.co_name, None)
+    function = texts.part_of(home, frame.f_code.co_qualname)
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return function if code is frame.f_code else None

@@ -44,7 +44,7 @@ def collect(
 
 def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The function at ``ref`` and its arguments. Raises ``LoadError``."""
-    function, names = loader.function_at_home(ref)
+    function, names = loader.function(ref)
     home = {**getattr(unwrap(function), "__globals__", {}), **names}
     given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
     return function, given

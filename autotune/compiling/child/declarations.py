@@ -4,14 +4,19 @@ made the kernel, with its block sizes as axes. Tracing decides what a block size
 import copy
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from autotune.compiling.child.call_sites import SIZE_NAME, Site
 from autotune.compiling.child.devices import automatic, meshed
+from autotune.compiling.child.loading import OF_A_FILE
 from autotune.compiling.child.pallas_calls import ModelCalls, PallasCall
 from autotune.declaring.calls import text as texts
 from autotune.declaring.calls.function import abstract
@@ -23,6 +28,7 @@ _IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
 _STAND_IN = 10**12  # for a number in a text that a name takes the place of
 _LEAST, _SUBLANES = 128, 8
 _AMBIENT = "jax.sharding.get_abstract_mesh()"
+_CUT = attrgetter("grid", "blocks", "scratch")
 _WHOLE = ("int32", "uint32", "int64")
 
 
@@ -120,7 +126,8 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
     sizes = sorted({n for a in (*call.operands, *call.scratch) for n in a.block}, reverse=True)
 
     def makes_same(value: Any) -> bool:
-        return _alike(_traced(site.function, {**given, name: value})[0], calls)
+        made, _ = _traced(site.function, {**given, name: value})
+        return len(made) == len(calls) and all(map(PallasCall.alike, made, calls))
 
     for name, parameter in inspect.signature(site.function).parameters.items():
         chosen: list[Any] = []
@@ -136,10 +143,6 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
                     given = {**given, name: value}
                     break
     return given
-
-
-def _alike(calls: Sequence[PallasCall], others: Sequence[PallasCall]) -> bool:
-    return len(calls) == len(others) and all(map(PallasCall.alike, calls, others))
 
 
 def _sizes(
@@ -177,11 +180,7 @@ def _first_cut(
     """The first call that is cut otherwise now, and what it was, where each could be what it was.
     Raises ``ValueError``: there are not as many."""
     pairs = list(zip(changed, calls, strict=True))
-    cut = (
-        (call, other)
-        for call, other in pairs
-        if (call.grid, call.blocks, call.scratch) != (other.grid, other.blocks, other.scratch)
-    )
+    cut = ((new, old) for new, old in pairs if _CUT(new) != _CUT(old))
     return next(cut, None) if all(new.could_be(old) for new, old in pairs) else None
 
 
@@ -273,7 +272,10 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
         f"@autotune.tunable(\n{_lines(decorated)})\n"
         f"def {{name}}({', '.join(signature)}):\n{indent(f'return {call}', '    ')}\n"
     )
-    return DeclaredCall(site.name, _imports(code), code, texts.arguments_text(arrays))
+    imports = {name: _importable(name) for name in _imports(code)}
+    for name, known in imports.items():
+        code = code.replace(f"{name}.", f"{known}.")
+    return DeclaredCall(site.name, tuple(imports.values()), code, texts.arguments_text(arrays))
 
 
 def _lines(words: Sequence[str]) -> str:
@@ -282,14 +284,24 @@ def _lines(words: Sequence[str]) -> str:
 
 def _imports(code: str) -> tuple[str, ...]:
     """The modules of the dotted names in a text."""
-    import sys
-
     modules = set()
     for dotted in _IMPORTED.findall(code):
         parts = dotted.split(".")
         longest = (".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
         modules.add(next((name for name in longest if name in sys.modules), ""))
     return tuple(sorted(modules - {"", "np"}))
+
+
+def _importable(name: str) -> str:
+    """What others import a module by: one that was named by its file has another name here."""
+    *package, last = name.split(".")
+    if not last.startswith(OF_A_FILE):
+        return name
+    file = str(sys.modules[name].__file__)
+    known = ".".join((*package, Path(file).stem))
+    if getattr(find_spec(known), "origin", None) != file:
+        raise InvalidInputError(f"{file} cannot be imported as {known}")
+    return known
 
 
 def _rules(given: dict[str, Any]) -> Iterator[str]:

@@ -24,8 +24,7 @@ _MOST_TRACED = 200  # configs of all problems, for one call
 
 
 class KnownKernels:
-    """Finds the declaration, problem and config of a call. A match is sure: what the declaration
-    builds for them is the same call to the last instruction of its body, but for constants."""
+    """Finds the declaration, problem and config of a call."""
 
     def __init__(
         self,
@@ -57,8 +56,7 @@ class KnownKernels:
         self, ref: KernelRef, kernel: Kernel, call: PallasCall, given: Arrays | None
     ) -> tuple[Problem, Config, int] | None:
         """Defaults first: problems whose options differ in a number alone are many."""
-        alike: list[list[PallasCall]] = []
-        problems, cut = list[Problem](), dict[str, Any]()
+        alike, problems, cut = list[list[PallasCall]](), list[Problem](), dict[str, Any]()
         for problem in self._likely(ref, kernel, call, given):
             config = _default(kernel, problem)
             default = self._made(ref, problem, config, given)

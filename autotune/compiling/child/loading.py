@@ -13,6 +13,7 @@ from typing import Any
 
 from autotune.compiling.child.changes.rewriting import changed_kernel
 from autotune.declaring.calls.function import FunctionKernel
+from autotune.declaring.calls.text import part_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import NamedProblem
@@ -20,6 +21,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import KernelRef
 
 _DECLARATIONS = (Kernel, FunctionKernel)
+OF_A_FILE = "autotune_user_kernel_"  # begins the name of a module that was named by its file
 
 
 class LoadError(Exception):
@@ -144,19 +146,14 @@ class Loader:
         call = declared.call(words)
         return NamedProblem(call, declared.problem(declared.read(call)))
 
-    def function(self, ref: KernelRef) -> Any:
-        """What can be called at ``ref``, tunable or not. Raises ``LoadError``."""
-        return self.function_at_home(ref)[0]
-
-    def function_at_home(self, ref: KernelRef) -> tuple[Any, Mapping[str, Any]]:
-        """The same with all names of its file. Raises ``LoadError``."""
-        value: Any = self._imported(ref)
-        home = vars(value)
-        for part in ref.attribute.split("."):
-            value = getattr(value, part, None)
+    def function(self, ref: KernelRef) -> tuple[Any, Mapping[str, Any]]:
+        """What can be called at ``ref``, tunable or not, and all names of its file. Raises
+        ``LoadError``."""
+        module = self._imported(ref)
+        value = part_of(module, ref.attribute)
         if not callable(value):
             raise NameLoadError(f"{ref.module or ref.path} has no function {ref.attribute}")
-        return value, home
+        return value, vars(module)
 
     def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
         """What stands in the module, which is executed once."""
@@ -169,7 +166,7 @@ class Loader:
         if ref.copy:
             self._copied.copies[ref.copy_of] = ref.copy
         if ref.plain:
-            return FunctionKernel(name=ref.attribute, function=self.function(ref), axes={})
+            return FunctionKernel(name=ref.attribute, function=self.function(ref)[0], axes={})
         module = self._imported(ref)
         if ref.copy and (strays := self._copied.strays()):
             raise LoadError(
@@ -201,7 +198,7 @@ class Loader:
             if ref.root:
                 self._pinned.roots[ref.module.partition(".")[0]] = ref.root
             return importlib.import_module(ref.module)
-        name = f"autotune_user_kernel_{abs(hash((ref.path, ref.source))):x}"
+        name = f"{OF_A_FILE}{abs(hash((ref.path, ref.source))):x}"
         if ref.source:
             return _from_text(name, ref)
         root, package = _package_of(Path(ref.path))
@@ -248,7 +245,5 @@ def _executed(module: ModuleType, ref: KernelRef, execute: Callable[[], None]) -
 
 def _attribute(module: ModuleType, name: str) -> Any:
     """What a dotted name means; of a decorated function its declaration."""
-    value: Any = module
-    for part in name.split("."):
-        value = getattr(value, part, None)
+    value = part_of(module, name)
     return value if isinstance(value, Kernel) else getattr(value, "declaration", None)

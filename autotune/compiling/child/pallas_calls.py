@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space
@@ -33,6 +34,7 @@ _JITTED = ("jit", "pjit")  # over JAX versions
 MACHINERY = ("/jax/_src/", "/jaxlib/", "/qwix/_src/", "/autotune/compiling/child/")
 """What makes calls for others."""
 
+_ALIKE = attrgetter("grid", "operands", "others", "flags", "unscaled")
 
 Arrays = tuple[tuple[tuple[int, ...], str], ...]
 """Shapes and dtypes."""
@@ -137,13 +139,7 @@ class PallasCall:
     def alike(self, other: "PallasCall") -> bool:
         """The same but for a scale, as that of attention, and constants as an epsilon: they are no
         part of a problem either."""
-        return (self.grid, self.operands, self.others, self.flags, self.unscaled) == (
-            other.grid,
-            other.operands,
-            other.others,
-            other.flags,
-            other.unscaled,
-        )
+        return bool(_ALIKE(self) == _ALIKE(other))
 
 
 def _read(

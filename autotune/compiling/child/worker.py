@@ -101,7 +101,7 @@ class CompilerWorker:
 
     def do_call(self, question: questions.ReadCall) -> KernelRef:
         ref = question.ref
-        signature = inspect.signature(self.loader.function(ref))
+        signature = inspect.signature(self.loader.function(ref)[0])
         try:
             return replace(ref, call=call_in_words(ref.attribute, signature, question.words, {}))
         except InvalidInputError as error:

@@ -359,12 +359,11 @@ class _Form:
 
     def inputs(self, problem: Problem) -> list[Array]:
         """The arrays of a call, as large as the problem says."""
-        options = dict(problem.options)
         return [
             Array(
                 name=path,
                 shape=self._shape(path, problem),
-                dtype=str(options.get(f"{path}.dtype", problem.dtype)),
+                dtype=str(dict(problem.options).get(f"{path}.dtype", problem.dtype)),
                 values=self._values(path, problem),
             )
             for path in self.arrays
@@ -372,15 +371,17 @@ class _Form:
 
     def bound(self, function: Callable[..., Any], config: Config | None) -> Callable[..., Any]:
         """A function of the arrays alone. Without a config the axes are left out, and whatever else
-        a reference does not take."""
-        paths = list(self.arrays)
+        a reference does not take. One that needs arguments of other names takes all by place."""
         values = {} if config is None else dict(config.axes)
         taken = inspect.signature(function).parameters
+        needed = {n for n, p in taken.items() if p.default is p.empty and "VAR" not in p.kind.name}
         if config is not None:
             values |= {name: getattr(config, name) for name in PARAMS if name in taken}
 
         def call(*arrays: Any) -> Any:
-            tree = self._filled(dict(zip(paths, arrays, strict=True)))
+            tree = self._filled(dict(zip(self.arrays, arrays, strict=True)))
+            if config is None and not needed <= tree.keys():
+                tree = dict(zip(taken, tree.values(), strict=False))
             return _called(function, tree | values, lenient=config is None)
 
         return call

@@ -293,10 +293,14 @@ def _public(value: Any, module: str, name: str) -> str:
 
 
 def _is_under(value: Any, module: str, name: str) -> bool:
-    target: Any = sys.modules.get(module)
-    for part in name.split("."):
-        target = getattr(target, part, None)
-    return target is value
+    return part_of(sys.modules.get(module), name) is value
+
+
+def part_of(value: Any, dotted: str) -> Any:
+    """What it has under a dotted name, or None."""
+    for part in dotted.split("."):
+        value = getattr(value, part, None)
+    return value
 
 
 def _is_literal(text: str) -> bool:

@@ -409,6 +409,39 @@ def test_sizes_that_a_function_chooses_itself_are_axes(tmp_path, monkeypatch):
     assert "page_indices.shape[0] // kv_lens.shape[0] * cache.shape[1]" in made.code
 
 
+OWN = """
+import dataclasses, jax
+from jax.experimental import pallas as pl
+
+@dataclasses.dataclass(frozen=True)
+class Doubled:
+    rows: int = 64
+
+    def __call__(self, x):
+        def body(x_ref, o_ref):
+            o_ref[...] = x_ref[...] * 2
+        spec = pl.BlockSpec((self.rows, x.shape[1]), lambda i: (i, 0))
+        grid, shape = (x.shape[0] // self.rows,), jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape)(x)
+
+def step(x):
+    return Doubled(128)(x)
+"""
+
+
+def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypatch):
+    """Under the name that the file of declarations imports it by."""
+    (tmp_path / "own_kernels.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    place = str(tmp_path / "own_kernels.py")
+    ref = KernelRef(path=place, attribute="step", call="x=f32[512,128]")
+    (made,) = collect(Loader(), ref, None, {}, declare=True).declarations
+    assert (made.name, made.imports) == ("Doubled", ("autotune", "own_kernels"))
+    assert "def {name}(x, *, rows=128)" in made.code
+    assert "own_kernels.Doubled.__call__(" in made.code
+    assert "self=own_kernels.Doubled(rows=rows)" in made.code
+
+
 SERVED = """
 import jax, choosing
 import jax.numpy as jnp
