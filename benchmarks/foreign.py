@@ -14,6 +14,8 @@ table into docs/results/field.md. All times are estimates; no TPU was used.
 import argparse
 import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -56,16 +58,24 @@ def searched(entry: Entry, folder: Path, python: str, limit: float) -> Answer:
     source = place / f"{entry['name']}.py"
     source.write_text(entry["lines"], encoding="utf-8")
     command = [sys.executable, "-m", "autotune", "search", f"{source}:{entry['name']}"]
-    command += ["--args", entry["args"], "--chip", CHIP, "--trials", str(TRIALS), "--json"]
+    command += ["--args", entry["args"], "--chip", CHIP, "--trials", str(TRIALS)]
     command += ["--python", python, "--db", str(place / "results.db"), "--compilers", "1"]
     command += ["--candidate-timeout", str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _run([*command, "--json"])
     try:
         answer: Answer = json.loads(done.stdout)
     except ValueError:
         answer = {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1][:300]}
+    if answer.get("outcomes") and not is_published(answer):  # the same trials, with their reasons
+        reasons = re.findall(r"(?m)^  \d+ × .*|^  wrong result.*", _run(command).stdout)
+        answer["reason"] = "; ".join(map(str.strip, reasons)) or answer["reason"]
     file.write_text(json.dumps(answer), encoding="utf-8")
     return answer
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    wide = os.environ | {"COLUMNS": "500"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=wide)
 
 
 def is_estimated(answer: Answer) -> bool:
