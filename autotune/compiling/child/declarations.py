@@ -181,7 +181,7 @@ def _first_cut(
     Raises ``ValueError``: there are not as many."""
     pairs = list(zip(changed, calls, strict=True))
     cut = ((new, old) for new, old in pairs if _CUT(new) != _CUT(old))
-    return next(cut, None) if all(new.could_be(old) for new, old in pairs) else None
+    return next(cut, None) if all(new.features == old.features for new, old in pairs) else None
 
 
 def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:

@@ -139,7 +139,7 @@ class KnownKernels:
             config = _default(self._loader.kernel(ref), problem)
         except Exception:  # a declaration that is not where it was said to be
             return False
-        return any(made.could_be(call) for made in self._made(ref, problem, config))
+        return any(made.features == call.features for made in self._made(ref, problem, config))
 
     def _made(
         self, ref: KernelRef, problem: Problem, config: Config, given: Arrays | None = None
@@ -165,7 +165,7 @@ def _could_be(problem: Problem, config: Config, made: PallasCall, call: PallasCa
     option that stands in the name, as that of a window, is the same."""
     options = {str(value) for _, value in problem.options if type(value) is int}
     named = options & made.numbers - {str(size) for _, size in config.axes}
-    return made.could_be(call) and named <= call.numbers
+    return made.features == call.features and named <= call.numbers
 
 
 def _problems(kernel: Kernel, call: PallasCall, given: Arrays | None) -> Iterator[Problem]:

@@ -127,10 +127,6 @@ class PallasCall:
         """In its name."""
         return set(_DIGITS.findall(self.name))
 
-    def could_be(self, other: "PallasCall") -> bool:
-        """In another config."""
-        return self.features == other.features
-
     def same_as(self, other: "PallasCall") -> bool:
         """To the last instruction. The limit may be another one: it is no part of a kernel's
         problem."""
