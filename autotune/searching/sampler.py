@@ -117,29 +117,24 @@ class ListedRandom(_Listed):
         return _any(self._random, self._listed)
 
 
-class ListedTpe(TPESampler):
+class ListedTpe(ListedRandom, TPESampler):
     """Optuna's TPE, drawn from until it proposes something legal and new."""
 
     def __init__(self, listed: CandidateList, seed: int) -> None:
-        super().__init__(seed=seed, multivariate=True, constant_liar=False)
-        self._listed = listed
-        self._random = np.random.default_rng(seed)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Space:  # noqa: ARG002 (Optuna's signature)
-        return self._listed.free
+        TPESampler.__init__(self, seed=seed, multivariate=True, constant_liar=False)
+        super().__init__(listed, seed)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Space
     ) -> dict[str, Any]:
         first = self._listed.values(0)
         for _ in range(_TPE_TRIES if search_space else 0):
-            drawn = super().sample_relative(study, trial, search_space)
+            drawn = TPESampler.sample_relative(self, study, trial, search_space)
             if not drawn:  # TPE starts with random trials, too
                 break
             if self._listed.of({**first, **drawn}) in self._listed.open:
                 return drawn
-        values = self._listed.values(_any(self._random, self._listed))
-        return {name: values[name] for name in search_space}
+        return super().sample_relative(study, trial, search_space)
 
 
 class SurrogateSampler(_Listed):

@@ -54,17 +54,11 @@ def _paged(kernel: str, call: Named) -> Problems:
     problem |= {"heads": call["actual_num_q_heads"], "kv_heads": call["actual_num_kv_heads"]}
     problem |= {"kv_len": call["pages_per_seq"] * page_size, "dtype": call["q_dtype"]}
     problem |= {"window": call["sliding_window"] or 0, "soft_cap": call["soft_cap"] is not None}
+    if kernel.endswith("_64"):
+        problem["sinks"] = call["attention_sink"] is not None
+    else:
+        problem["head_dim"] = call["actual_head_dim"]
     return {kernel: {**problem, "batch": "decode" if seqs == tokens else "mixed"}}
-
-
-def _paged_of_any_head(call: Named) -> Problems:
-    ((kernel, problem),) = _paged("vllm_ragged_paged_attention", call).items()
-    return {kernel: {**problem, "head_dim": call["actual_head_dim"]}}
-
-
-def _paged_of_heads_of_64(call: Named) -> Problems:
-    ((kernel, problem),) = _paged("vllm_ragged_paged_attention_64", call).items()
-    return {kernel: {**problem, "sinks": call["attention_sink"] is not None}}
 
 
 def _of_case(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
@@ -94,14 +88,14 @@ TPU_INFERENCE = Package(
             module=f"{_V3}kernel",
             path="get_default_block_sizes",
             callers=("ragged_paged_attention",),
-            problems=_paged_of_any_head,
+            problems=partial(_paged, "vllm_ragged_paged_attention"),
             result=_of_case,
         ),
         Hook(
             module=f"{_V3}kernel_hd64",
             path="get_tuned_block_sizes",
             callers=("ragged_paged_attention_hd64",),
-            problems=_paged_of_heads_of_64,
+            problems=partial(_paged, "vllm_ragged_paged_attention_64"),
             result=in_order("num_kv_pages_per_block", "num_queries_per_block"),
         ),
     ),

@@ -96,16 +96,11 @@ def _with_turns(eqn: Any, count: int) -> list[Any]:
     return [eqn.replace(params={**eqn.params, "unroll": count})]
 
 
-def _no_bounds_checks(eqn: Any, _: Made) -> _Options:
-    if getattr(_parameters(eqn), "disable_bounds_checks", True):
+def _not_given(name: str, values: Mapping[str, Any], eqn: Any, _: Made) -> _Options:
+    """What a parameter can be that the call leaves out."""
+    if getattr(_parameters(eqn), name, True):
         return {}
-    return {"": partial(_with_parameters, eqn, disable_bounds_checks=True)}
-
-
-def _vmem_limit(eqn: Any, _: Made) -> _Options:
-    if getattr(_parameters(eqn), "vmem_limit_bytes", True):
-        return {}
-    return {str(n): partial(_with_parameters, eqn, vmem_limit_bytes=n) for n in _LIMITS}
+    return {text: partial(_with_parameters, eqn, **{name: n}) for text, n in values.items()}
 
 
 def _semantics(eqn: Any, _: Made) -> _Options:
@@ -146,9 +141,9 @@ BODY_RULES: Mapping[ChangeKind, Rule] = {
 }
 
 CALL_RULES: Mapping[ChangeKind, Rule] = {
-    ChangeKind.VMEM_LIMIT: _vmem_limit,
+    ChangeKind.VMEM_LIMIT: partial(_not_given, "vmem_limit_bytes", {str(n): n for n in _LIMITS}),
     ChangeKind.SEMANTICS: _semantics,
     ChangeKind.GRID_ORDER: grid_orders,
-    ChangeKind.NO_BOUNDS_CHECKS: _no_bounds_checks,
+    ChangeKind.NO_BOUNDS_CHECKS: partial(_not_given, "disable_bounds_checks", {"": True}),
     ChangeKind.BUFFERS: more_buffers,
 }
