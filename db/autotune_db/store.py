@@ -15,6 +15,7 @@ from autotune_db.engine import HEAD, bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
 from autotune_db.known_configs import SqlCalibrations, SqlKnownConfigs
 from autotune_db.misses import SqlMisses
+from autotune_db.profiles import SqlProfiles
 from autotune_db.pushing import SqlPushes
 from autotune_db.records import SqlRecords, SqlSnapshots
 from autotune_db.searches import SqlSearches
@@ -22,11 +23,10 @@ from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
 from autotune_db.url import Database, parse_database, translated
+from autotune_db.workloads import SqlWorkloads
 
 if TYPE_CHECKING:
     from autotune_db.browse import SqlBrowse
-    from autotune_db.profiles import SqlProfiles
-    from autotune_db.workloads import SqlWorkloads
 
 
 _now = partial(datetime.now, UTC)
@@ -91,6 +91,8 @@ class SqlStore(
         self.audit = SqlAudit(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
         self.searches = SqlSearches(self._work, clock)
+        self.workloads = SqlWorkloads(self._work, clock)
+        self.profiles = SqlProfiles(self._work, clock)
 
     @cached_property
     def browse(self) -> "SqlBrowse":
@@ -98,20 +100,6 @@ class SqlStore(
         from autotune_db.browse import SqlBrowse
 
         return SqlBrowse(self._work, self._clock)
-
-    @cached_property
-    def workloads(self) -> "SqlWorkloads":
-        """As ``browse``."""
-        from autotune_db.workloads import SqlWorkloads
-
-        return SqlWorkloads(self._work, self._clock)
-
-    @cached_property
-    def profiles(self) -> "SqlProfiles":
-        """As ``browse``."""
-        from autotune_db.profiles import SqlProfiles
-
-        return SqlProfiles(self._work, self._clock)
 
     @property
     def url(self) -> str:
