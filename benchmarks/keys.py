@@ -48,9 +48,9 @@ def main() -> int:
     (first, cpu), (last, last_cpu) = rates[0], rates[-1]
     seconds = ", ".join(f"{used_s:.1f} s ({form})" for form, used_s in exports)
     text = (
-        "## Many keys\n\n"
-        f"Of {options.keys:,} keys the first {part:,} were kept at {first:.0f} a second, the last "
-        f"at {last:.0f}\n({cpu:.0f} and {last_cpu:.0f} by processor time); as many commits of "
+        f"## Many keys\n\nWith a load of {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors "
+        f"the first {part:,} of {options.keys:,} keys were kept at {first:.0f} a second,\nthe last "
+        f"at {last:.0f} ({cpu:.0f} and {last_cpu:.0f} by processor time). As many commits of "
         f"SQLite alone allow {alone:.0f}.\nExports of all take {seconds} of processor."
     )
     print(text)
