@@ -178,7 +178,11 @@ class Loader:
             names = [n for n in vars(module) if isinstance(_attribute(module, n), _DECLARATIONS)]
             raise NameLoadError(
                 f"{ref.path} has no kernel declaration called {ref.attribute}: "
-                + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
+                + (
+                    f"it has {', '.join(names)}"
+                    if names
+                    else "@autotune.tunable makes one of a function"
+                )
             )
         return declared
 
