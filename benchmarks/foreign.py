@@ -122,7 +122,7 @@ def text(rows: list[Row]) -> str:
         for goal, (name, is_so) in zip(_GOALS, marks.items(), strict=True)
     )
     table = markdown_table(HEAD, *(row(*each) for each in rows))
-    beside = sum(bool((answer.get("record") or {}).get("verified")) for answer in answers)
+    beside = sum(outcome(answer).partition("; ")[2].startswith("correct") for answer in answers)
     heading = f"{len(rows)} kernels on {CHIP}, {TRIALS} trials each: {counts}."
     return f"{heading} {beside} are verified beside a reference.\n\n{table}"
 
