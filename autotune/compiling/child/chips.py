@@ -116,7 +116,7 @@ def mesh_of(devices: Sequence[Any], axes: Axes) -> Any:
 @contextmanager
 def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
     """Tells code under trace which TPU it is for, where that is known, and its mesh. Much of it
-    asks ``jax.default_backend()`` whether to interpret: here it runs on a CPU for a TPU."""
+    asks ``jax.default_backend()`` or the first device whether to interpret."""
     import jax
 
     if chip is None:
@@ -126,10 +126,22 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
     forget_info()
     try:
         target = compile_only_target(chip, axes)
-        with patched(jax, default_backend=lambda: "tpu"), abstract_mesh(target):
+        of_chip = {"devices": jax.devices}
+        if not axes and jax.devices()[0].platform != "tpu":  # it is not attached, either
+            of_chip = {"devices": _listing(jax.devices, [target])}
+        with patched(jax, default_backend=lambda: "tpu", **of_chip), abstract_mesh(target):
             yield
     finally:
         TRACING.reset(token)
+
+
+def _listing(asked: Callable[..., Any], devices: Sequence[Any]) -> Callable[..., Any]:
+    @wraps(asked)
+    def listed(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(asked).bind(*args, **kwargs).arguments
+        return list(devices) if given.get("backend") in (None, "tpu") else asked(*args, **kwargs)
+
+    return listed
 
 
 @contextmanager
@@ -142,28 +154,16 @@ def attached(chip: Chip | None, present: Sequence[Any] = ()) -> Iterator[None]:
     if chip is None:
         yield
         return
-    devices = list(present or _compile_only_devices(chip, jax.device_count()))
-    asked = {name: getattr(jax, name) for name in ("devices", "local_devices", "make_mesh")}
+    devices, asked = list(present or _compile_only_devices(chip, jax.device_count())), jax.make_mesh
 
-    def given(name: str, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
-        return inspect.signature(asked[name]).bind(*args, **kwargs)
-
-    def listing(name: str) -> Callable[..., Any]:
-        @wraps(asked[name])
-        def listed(*args: Any, **kwargs: Any) -> Any:
-            of_tpu = given(name, *args, **kwargs).arguments.get("backend") in (None, "tpu")
-            return list(devices) if of_tpu else asked[name](*args, **kwargs)
-
-        return listed
-
-    @wraps(jax.make_mesh)
+    @wraps(asked)
     def make_mesh(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("devices") is None:
-            shape = given("make_mesh", *args, **kwargs).args[0]  # jax 0.12 has renamed it
+            shape = inspect.signature(asked).bind(*args, **kwargs).args[0]  # jax 0.12 renamed it
             kwargs["devices"] = devices[: prod(shape)]
-        return asked["make_mesh"](*args, **kwargs)
+        return asked(*args, **kwargs)
 
-    of_chip = {name: listing(name) for name in ("devices", "local_devices")}
+    of_chip = {name: _listing(getattr(jax, name), devices) for name in ("devices", "local_devices")}
     if present:
         of_chip |= dict.fromkeys(("device_count", "local_device_count"), lambda *_: len(devices))
     with patched(jax, default_backend=lambda: "tpu", make_mesh=make_mesh, **of_chip):
