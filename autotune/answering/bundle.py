@@ -7,6 +7,7 @@ in the same order give the same bytes. Files of older versions have no ``kernels
 would take them for their own.
 """
 
+import errno
 import gzip
 import json
 import os
@@ -167,18 +168,24 @@ def is_possible(record: Record, kernels: Specs) -> bool:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """All of it or nothing: readers never see half a file. Raises ``OSError``."""
-    import tempfile  # only here: reading happens before every start of a model
-
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """All of it or nothing: readers never see half a file, and it stays what it was: a device, a
+    link, of its mode. Raises ``OSError``."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        if path.exists():
+            temporary.chmod(path.stat().st_mode & 0o7777)
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if getattr(error, "errno", None) != errno.EBUSY:
+            raise
+        path.write_bytes(content)  # a file that is mounted for itself cannot be replaced
 
 
 def read_bundle(path: Path) -> RecordBundle:

@@ -1,8 +1,11 @@
 """Records in one file: what goes in comes out, and half a file is never seen."""
 
+import errno
 import gzip
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,25 @@ def test_a_bundle_survives_its_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.bundle"]
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "pipe", "mount"])
+def test_what_is_written_over_stays_what_it_is(kind, tmp_path, monkeypatch):
+    path = real = tmp_path / "a.bundle"
+    real.touch(0o600)
+    if kind == "link":
+        path = tmp_path / "link"
+        path.symlink_to(real)
+    elif kind == "pipe":
+        reader, writer = os.pipe()
+        path, real = Path(f"/proc/self/fd/{writer}"), Path(f"/proc/self/fd/{reader}")
+    elif kind == "mount":
+        monkeypatch.setattr(bundle.Path, "replace", fails(errno.EBUSY))
+    before = path.lstat().st_mode, real.stat().st_mode
+    bundle.write_whole(path, b"content")
+    assert (path.lstat().st_mode, real.stat().st_mode) == before
+    assert (os.read(reader, 9) if kind == "pipe" else real.read_bytes()) == b"content"
+    assert not [*tmp_path.glob(".*")]
+
+
 def test_a_client_that_knows_no_options_reads_no_record_of_some():
     asked = key(m=512)
     other = record(replace(asked, toolchain=replace(asked.toolchain, options="xla_a=1")))
@@ -42,14 +64,17 @@ def test_a_client_that_knows_no_options_reads_no_record_of_some():
     assert bundle.bundle_from_bytes(content).records == (*RECORDS, other)
 
 
+def fails(number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.bundle"
     path.write_bytes(before := bundle.bundle_to_bytes(bundle.new_bundle(RECORDS)))
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(bundle.Path, "replace", fail)
+    monkeypatch.setattr(bundle.Path, "replace", fails(errno.ENOSPC))
     with pytest.raises(OSError, match="No space left"):
         bundle.write_whole(path, bundle.bundle_to_bytes(bundle.new_bundle(())))
     assert path.read_bytes() == before
