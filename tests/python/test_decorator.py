@@ -3,6 +3,7 @@
 import copy
 import logging
 import pickle
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.declaring.calls.text import option_value
 from autotune.domain.arguments import ProblemWords
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, KernelRef, Key, process_toolchain
 from autotune.domain.problem import make_config
@@ -274,14 +276,24 @@ def test_an_axis_without_a_default_is_said_where_it_is_declared(axes):
     assert plain
 
 
-@pytest.mark.parametrize("reference", [jax.lax.mul, lambda first, second, more=1: first * second])
-def test_a_reference_that_names_its_arguments_otherwise_takes_them_by_place(reference):
-    def multiplied(left, right, *, block_rows=8):
-        return decorated.plain_scaled(left * right)
+@pytest.mark.parametrize(
+    ("reference", "result"),
+    [
+        (jax.lax.mul, 6.0),
+        (lambda first, second, more=1: first * second * more, 6.0),
+        (lambda left, second, scale, eps=0.0: left * second * scale + eps, 30.0),
+        (lambda right, other: right * other, None),
+        (lambda first: first, None),
+        (lambda first, second, third: first * second * third, None),
+    ],
+)
+def test_a_reference_that_names_its_arrays_otherwise_takes_them_in_order(reference, result):
+    def multiplied(left, right, *, fast=True, scale=5.0, block_rows=8):
+        """Is not called."""
 
     kernel = autotune.tunable(block_rows=[8], reference=reference)(multiplied)
-    given = kernel.kernel(X, X), kernel.problem(X, X)
-    assert jax.eval_shape(given[0].reference(given[1]), X, X).shape == X.shape
+    with nullcontext() if result else pytest.raises(InvalidInputError, match="as the kernel does"):
+        assert kernel.kernel(X, X).reference(kernel.problem(X, X))(2.0, 3.0) == result
 
 
 @pytest.mark.slow

@@ -143,7 +143,8 @@ class FunctionKernel:
         form = _Form(self, arguments)
         form.check_values(self.problem(arguments))
         sizes, default, mesh = form.sizes(), self.defaults, self.mesh
-        reference, baseline = self.reference, self.baseline
+        reference = self.reference and form.bound(self.reference, None)
+        baseline = self.baseline and form.bound(self.baseline, None)
         return Kernel(
             name=self.name,
             dims=tuple(sizes),
@@ -156,8 +157,8 @@ class FunctionKernel:
             default=lambda _: default,
             inputs=form.inputs,
             build=lambda _, config: form.bound(self.function, config),
-            reference=reference and (lambda _: form.bound(reference, None)),
-            baseline=baseline and (lambda _: form.bound(baseline, None)),
+            reference=reference and (lambda _: reference),
+            baseline=baseline and (lambda _: baseline),
             check=form.complaint,
             mesh=(lambda _: mesh) if mesh else None,
             form=form.text(),
@@ -371,20 +372,34 @@ class _Form:
 
     def bound(self, function: Callable[..., Any], config: Config | None) -> Callable[..., Any]:
         """A function of the arrays alone. Without a config the axes are left out, and whatever else
-        a reference does not take. One that needs arguments of other names takes all by place."""
+        a reference does not take. Raises ``InvalidInputError`` for one that cannot be called."""
         values = {} if config is None else dict(config.axes)
         taken = inspect.signature(function).parameters
-        needed = {n for n, p in taken.items() if p.default is p.empty and "VAR" not in p.kind.name}
+        names = self._other_names(taken) if config is None else {}
         if config is not None:
             values |= {name: getattr(config, name) for name in PARAMS if name in taken}
 
         def call(*arrays: Any) -> Any:
             tree = self._filled(dict(zip(self.arrays, arrays, strict=True)))
-            if config is None and not needed <= tree.keys():
-                tree = dict(zip(taken, tree.values(), strict=False))
+            tree = {names.get(name, name): value for name, value in tree.items()}
             return _called(function, tree | values, lenient=config is None)
 
         return call
+
+    def _other_names(self, taken: Mapping[str, inspect.Parameter]) -> dict[str, str]:
+        """What a reference calls the arrays that it does not know by name: those that it needs
+        besides, in the same order. Raises ``InvalidInputError`` where that is not sure."""
+        arrays = [name for name, value in self.arguments.items() if texts.has_arrays(value)]
+        needed = (n for n, p in taken.items() if p.default is p.empty and "VAR" not in p.kind.name)
+        lacks = [name for name in needed if name not in self.arguments]
+        names = dict(zip((n for n in arrays if n not in taken), lacks, strict=False))
+        given = [names.get(name, name) for name in arrays]
+        if lacks and (len(names) < len(lacks) or given != [n for n in taken if n in given]):
+            raise InvalidInputError(
+                f"a reference or baseline of {self.kernel.name} needs {', '.join(lacks)}: which of "
+                f"{', '.join(arrays)} is meant is not sure: name its arguments as the kernel does"
+            )
+        return names
 
 
 def _called(function: Callable[..., Any], values: dict[str, Any], *, lenient: bool) -> Any:
