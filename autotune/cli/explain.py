@@ -166,7 +166,8 @@ def _number(store: Store, trial: str, words: ProblemWords, chip: Chip | None) ->
     if not words:
         return int(trial)
     kernel, problem = wanted_problem(store, trial, words)
-    key = next((each.key for each in store.history(kernel, chip, 1, problem)), None)
+    keys = [each.key for each in store.history(kernel, chip, problem=problem)]
+    key = next(filter(store.record, keys), next(iter(keys), None))
     trials = [] if key is None else [each for each in store.trials(key) if each.estimate]
     if key is None or not trials:
         raise InvalidInputError(f"no trial of {kernel} {problem} has an estimate: search it first")

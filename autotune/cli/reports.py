@@ -15,7 +15,7 @@ from autotune.cli.shared import print_json, write_file
 from autotune.domain import workload as workloads
 from autotune.domain.codec import to_data
 from autotune.domain.key import Toolchain
-from autotune.domain.record import Check, CheckVerdict, Evidence
+from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.visible import visible
 from autotune.publishing.checking.fail_on import FailOn
 from autotune.publishing.task import TuningResult
@@ -33,7 +33,7 @@ from autotune.wording.output import echo
 from autotune.wording.screen import screen
 from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio
 
-_WIDE = 110
+_WIDE = 140
 
 
 def print_workload(
@@ -177,14 +177,14 @@ def _table(tuned: Sequence[TuningResult], width: int) -> Table:
         table.add_column(name, overflow="fold")
     for entry in tuned:
         key, record = entry.key, entry.record
-        before = entry.predicted or Evidence(config=None, time_us=entry.before_us)
+        before_us = micros(entry.before_us)
         times = (
             key.chip.value,
             f"{entry.task.weight:g}",
             str(len(entry.trials)),
-            publication.default_time(before),
+            f"{before_us} {error_bar(entry.before_error)}" if entry.before_error else before_us,
             micros(entry.after_us),
-            publication.times_default(before, entry.after_us),
+            ratio(entry.before_us, entry.after_us),
         )
         cells = (
             problem_cell(key),

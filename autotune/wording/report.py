@@ -38,6 +38,14 @@ from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio,
 
 _TOP = 5
 _ANY_WIDTH = 1000  # columns
+_ENDS = {
+    "exhausted": "the whole space was tried",
+    "prediction": (
+        "ended early: what was compiled predicts that nothing faster is left (--full goes on)"
+    ),
+    "trials": "stopped at its number of trials",
+    "timeout": "stopped at its time limit",
+}
 
 
 def _publication(tuned: TuningResult) -> Publication:
@@ -65,11 +73,7 @@ def _done(tuned: TuningResult) -> str:
         assert record is not None
         return f"Searched before, {record.created_at:%Y-%m-%d %H:%M} UTC: {count}"
     reused = f" ({search.reused} from earlier runs)" if search.reused else ""
-    ended = f"stopped by {search.stopped_by}"
-    if search.stopped_by == "prediction":
-        ended = (
-            "ended early: what was compiled predicts that nothing faster is left (--full goes on)"
-        )
+    ended = _ENDS.get(search.stopped_by, search.stopped_by)
     if search.space.untraced:
         ended += f"; {counted(len(search.space.untraced), 'point')} of the space not traced"
     return f"{count}{reused}, {_tried(search)}, in {seconds(search.seconds)}, {ended}"

@@ -161,6 +161,18 @@ def test_what_cannot_be_done_is_one_sentence(args, says, tmp_path):
     assert not (tmp_path / "t.json").exists()
 
 
+def test_what_is_published_is_explained_and_not_what_was_tried_last(tmp_path):
+    problem = dbsamples.spec().problems.parse("m=4096,k=128,a=1", "bfloat16")
+    first, last = (
+        replace(dbsamples.key("matmul", jax=jax), problem=problem) for jax in ("0.0.1", "0.0.2")
+    )
+    stored(tmp_path, SLOW, key=first)
+    with open_store(str(tmp_path / "test.db")) as store:
+        store.save_record(dbsamples.record(first))
+    stored(tmp_path, FAST, key=last)
+    assert "with jax 0.0.1" in explained(tmp_path, "matmul", "--shape", "m=4096,k=128,a=1")
+
+
 def test_show_says_the_vmem_of_what_is_not_timed(tmp_path):
     refused = NotEstimated(reason="no model", vmem_used_bytes=3 << 20, program="p")
     stored(tmp_path, refused)

@@ -97,11 +97,15 @@ def test_a_notebook_displays_nothing_beside_what_is_returned(monkeypatch):
     assert not shown_beside
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, 120, 130])
 def test_tables_of_problems_break_no_word(width, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     key = replace(records.key(), kernel="jax_flash_attention")
-    print_workload([replace(reported(), key=key)], [], [], "here", [], as_json=False)
+    default = Evidence(config=None, time_us=None, expected_us=1234.5, expected_error=0.12)
+    record = replace(records.record(), default=default, is_default=True)
+    published = replace(reported().publication, record=record)
+    tuned = replace(reported(), key=key, publication=published)
+    print_workload([tuned], [], [], "here", [], as_json=False)
     with open_store(str(tmp_path / "asked.db"), create=True) as store:
         store.save_misses({(key, "another toolchain"): 1234})
     misses.main(["--db", str(tmp_path / "asked.db")], standalone_mode=False)
@@ -131,7 +135,7 @@ def test_a_part_that_no_config_says_has_no_column():
 
 def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated():
     text = shown(120, 3)
-    assert "stopped by trials: 3 estimated, 1 wrong result." in text
+    assert "stopped at its number of trials: 3 estimated, 1 wrong result." in text
     (row,) = [line for line in text.splitlines() if "WRONG" in line]
     assert row.split()[1] == "4"
 
@@ -141,7 +145,7 @@ def test_what_the_gate_could_not_verify_is_marked():
     text = shown(120, unverified=(3,))
     (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
     assert row.split()[2] == "4"
-    assert "stopped by trials: 4 estimated." in text
+    assert "stopped at its number of trials: 4 estimated." in text
 
 
 def test_the_limit_that_the_default_wants_is_said():

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 import autotune_service.pages
+from autotune import wording
+from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Illegal
+from autotune.domain.profile import Cause
 from tests.samples.dashboard import OUTCOMES, html, trial
 from tests.samples.matching import question
 from tests.samples.records import save_trial
@@ -136,6 +139,14 @@ def test_no_other_file_is_served(service, name):
 
 
 STATIC = Path(autotune_service.pages.__file__).parent / "static"
+
+
+def test_each_part_of_a_time_has_a_colour():
+    page, profile = STATIC / "dashboard.css", Path(wording.__file__).parent / "profile.css"
+    for number in range(len(PARTS)):
+        assert f".part{number} {{" in page.read_text()
+    for cause in Cause:
+        assert f".autotune-profile .{cause.replace(' ', '-')}" in profile.read_text()
 
 
 @pytest.mark.parametrize(
