@@ -73,7 +73,7 @@ def print_workload(
             + f", {times}" * bool(row["timed"])
             + f" {error_bar(row['before_error'])}" * bool(predicted)
             + f" ({left_out} without a time left out)" * bool(left_out)
-            + f" ({predicted} of the defaults are predicted)" * bool(predicted)
+            + f" (≈: {predicted} of the defaults predicted)" * bool(predicted)
             + f"; {_share(row['calls'], undeclared)}" * bool(undeclared)
         )
     for problem in invalid:
@@ -182,7 +182,7 @@ def _table(tuned: Sequence[TuningResult], width: int) -> Table:
             key.chip.value,
             f"{entry.task.weight:g}",
             str(len(entry.trials)),
-            f"{before_us} {error_bar(entry.before_error)}" if entry.before_error else before_us,
+            f"≈{before_us}" if entry.predicted else before_us,
             micros(entry.after_us),
             ratio(entry.before_us, entry.after_us),
         )

@@ -100,11 +100,11 @@ def test_a_notebook_displays_nothing_beside_what_is_returned(monkeypatch):
 @pytest.mark.parametrize("width", [80, 120, 130])
 def test_tables_of_problems_break_no_word(width, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
-    key = replace(records.key(), kernel="jax_flash_attention")
+    key = replace(records.key(), kernel="vllm_ragged_paged_attention")
     default = Evidence(config=None, time_us=None, expected_us=1234.5, expected_error=0.12)
     record = replace(records.record(), default=default, is_default=True)
     published = replace(reported().publication, record=record)
-    tuned = replace(reported(), key=key, publication=published)
+    tuned = replace(reported(), key=key, trials=(), search=None, publication=published)
     print_workload([tuned], [], [], "here", [], as_json=False)
     with open_store(str(tmp_path / "asked.db"), create=True) as store:
         store.save_misses({(key, "another toolchain"): 1234})
