@@ -12,6 +12,9 @@ from autotune.wording.output import echo
 from autotune.wording.screen import screen
 
 
+_WIDE = 100
+
+
 @click.command()
 @limit_option
 @database_and_json
@@ -22,23 +25,26 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
     if as_json:
         print_json(list(map(to_data, missed)))
     elif missed:
-        screen().print(_table(missed))
+        console = screen()
+        console.print(_table(missed, console.width))
     else:
         echo("nothing was asked for in vain")
 
 
-def _table(missed: list[Miss]) -> Table:
+def _table(missed: list[Miss], width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("miss", "times"):
         table.add_column(name, justify="right")
-    for name in ("chip", "problem and toolchain", "answer", "last (UTC)"):
+    for name in ("chip", "problem · toolchain"):
         table.add_column(name, overflow="fold")
+    table.add_column("answer", max_width=None if width >= _WIDE else 9)  # a word
+    table.add_column("last (UTC)", no_wrap=True)
     for miss in missed:
         table.add_row(
             str(miss.number),
             str(miss.count),
             miss.key.chip.value,
-            f"{problem_cell(miss.key)}, {miss.key.toolchain}",
+            f"{problem_cell(miss.key)} · {miss.key.toolchain}",
             miss.answer,
             f"{miss.last_at:%Y-%m-%d %H:%M}",
         )
