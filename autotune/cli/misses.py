@@ -11,7 +11,6 @@ from autotune.wording.config import problem_cell
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
 
-
 _WIDE = 100
 
 
