@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from http.client import HTTPException
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from autotune.cli.problems import problem_options
 from autotune.declaring.discovery import installed_kernels
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import CollectKernels, DeclaredCall, ReadCall
+from autotune.domain.compilers import Collected, CollectKernels, DeclaredCall, ReadCall
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import KernelRef, Key, parse_chip
 from autotune.domain.workload import (
@@ -148,8 +149,9 @@ def _of_model(
             raise InvalidInputError(f"there is no file {place}")
         ref = KernelRef(path=str(Path(place).resolve()), attribute=function)
     else:
-        here = str(Path.cwd()) if (Path.cwd() / place.partition(".")[0]).exists() else ""
-        ref = KernelRef(path="", attribute=function, module=place, root=here)
+        top, here = place.partition(".")[0], Path.cwd()
+        root = str(here) if (here / top).exists() or (here / f"{top}.py").exists() else ""
+        ref = KernelRef(path="", attribute=function, module=place, root=root)
     known = installed_kernels()
     chip = parse_chip(chips[0]) if chips else None
     with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
@@ -167,11 +169,30 @@ def _of_model(
     if declare is not None and collected.declarations:
         problems += _declared(declare, collected.declarations)
     elif declare is not None and not collected.error:
-        why = "no undeclared kernel has block sizes that a function in its way is given"
+        why = "no undeclared kernel has block sizes that an importable function is given"
         why = why if undeclared else "no kernel is undeclared"
         echo(f"{declare} is not written: {why}", err=True)
+    if declare is not None:
+        _tell_of_imports(declare, ref, collected)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
     return workload, collected.error and f"it could not be traced to its end: {collected.error}"
+
+
+def _tell_of_imports(declare: Path, ref: KernelRef, collected: Collected) -> None:
+    """Which modules of the model others do not find, or cannot name."""
+    model = Path(ref.path or f"{ref.root}/_")
+    files = (model, declare.resolve())
+    root, own = (next(f for f in p.parents if not (f / "__init__.py").exists()) for p in files)
+    unnamed = sum(kernel.source.startswith(f"{model}:") for kernel in collected.undeclared)
+    if unnamed and not model.stem.isidentifier():
+        calls = counted(unnamed, "kernel")
+        echo(f"{calls} of {model.name} cannot be declared: no module has such a name", err=True)
+    tops = {name.partition(".")[0] for call in collected.declarations for name in call.imports}
+    near = [n for n in sorted(tops) if (root / n).is_dir() or (root / f"{n}.py").is_file()]
+    lacks = ", ".join(name for name in near if find_spec(name) is None)
+    if root != own and lacks:
+        remedy = f"write it there, or set PYTHONPATH={root}"
+        echo(f"{declare} imports {lacks} from {root}: {remedy}", err=True)
 
 
 def _declared(path: Path, calls: Sequence[DeclaredCall]) -> tuple[WorkloadProblem, ...]:

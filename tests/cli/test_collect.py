@@ -2,7 +2,11 @@
 
 from unittest import mock
 
-from autotune.domain.workload import Workload, WorkloadProblem, load_workload
+import pytest
+
+from autotune.domain.compilers import Collected, DeclaredCall
+from autotune.domain.key import KernelRef
+from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem, load_workload
 from tests.servers.commands import autotune_here
 
 
@@ -17,3 +21,26 @@ def test_a_workload_names_files_as_tune_looks_for_them_from_its_folder(tmp_path)
     assert done.returncode == 0, done.stderr
     written = [each.kernel for each in load_workload(tmp_path / "out" / "model.toml").problems]
     assert written == ["a.py:k", "b/c.py:k", f"{tmp_path / 'd.py'}:k", "declared.py:k", "matmul"]
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("out/net.py", ""),
+        ("net.py", "out/k.py imports net from {0}: write it there, or set PYTHONPATH={0}"),
+        ("my-net.py", "1 kernel of my-net.py cannot be declared: no module has such a name"),
+    ],
+)
+def test_who_declares_kernels_hears_which_modules_are_not_found(model, told, tmp_path):
+    file = tmp_path / model
+    (tmp_path / "out").mkdir()
+    file.touch()
+    made = [DeclaredCall("k", ("autotune", "net"), "def {name}(x): ...\n", "x=f32[8,128]")]
+    undeclared = [UndeclaredKernel(name="body", source=f"{tmp_path}/my-net.py:3")]
+    with mock.patch("autotune.cli.shared.new_pool") as pool:
+        pool.return_value.__enter__.return_value.ask.side_effect = [
+            KernelRef(path=str(file), attribute="step"),
+            Collected([], undeclared, "", made),
+        ]
+        done = autotune_here("collect", f"{model}:step", "--declare", "out/k.py", cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr.strip() == told.format(tmp_path)

@@ -299,6 +299,7 @@ def _importable(name: str) -> str:
         return name
     file = str(sys.modules[name].__file__)
     known = ".".join((*package, Path(file).stem))
+    compile(f"import {known}", file, "exec")  # raises SyntaxError: my-model.py has no such name
     if getattr(find_spec(known), "origin", None) != file:
         raise InvalidInputError(f"{file} cannot be imported as {known}")
     return known

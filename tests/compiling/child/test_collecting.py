@@ -430,7 +430,11 @@ def step(x):
 
 
 def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypatch):
-    """Under the name that the file of declarations imports it by."""
+    """Under the name that the file of declarations imports it by, where there is one."""
+    for place in (tmp_path / "my-kernels.py", tmp_path / "5kernels.py"):
+        place.write_text(OWN)
+        ref = KernelRef(path=str(place), attribute="step", call="x=f32[512,128]")
+        assert not collect(Loader(), ref, None, {}, declare=True).declarations
     (tmp_path / "own_kernels.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     place = str(tmp_path / "own_kernels.py")
