@@ -30,7 +30,7 @@ Arguments = Mapping[str, Any]
 PARAMS = ("dimension_semantics", "vmem_limit_bytes")
 """A function that has these parameters gets those of the config."""
 
-_STEERING = ("int32", "uint32", "int64")
+_STEERING = ("bool", "int32", "uint32", "int64")
 _MOST_INTEGERS = 1 << 16
 """Of an array whose contents are taken: lengths, page tables, group sizes; more are numbers."""
 
@@ -328,7 +328,7 @@ class _Form:
             numbers = _called(make, self._sized(problem), lenient=True)
         except Exception as error:
             raise InvalidInputError(f"{what} raised {type(error).__name__}: {error}") from error
-        if "int" not in array.dtype:
+        if array.dtype != "bool" and "int" not in array.dtype:
             return numbers
         try:
             return array.of(numbers).integers()

@@ -33,8 +33,8 @@ _WRITTEN = (
 
 @dataclass(frozen=True, slots=True)
 class AbstractArray:
-    """An array without its numbers. ``dtype``: its full name. ``contents``: the integers in it, row
-    by row, where they are known."""
+    """An array without its numbers. ``dtype``: its full name. ``contents``: the integers in it, 0
+    and 1 of truth values, row by row, where they are known."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -49,19 +49,19 @@ class AbstractArray:
         import numpy as np
 
         numbers, size, dtype = np.asarray(contents), prod(self.shape), self.dtype
-        is_whole = "int" in dtype and numbers.dtype.kind in "iu" and numbers.size == size
-        if not is_whole:
+        is_whole = ("int" in dtype or dtype == "bool") and numbers.dtype.kind in "biu"
+        if not is_whole or numbers.size != size:
             raise InvalidInputError(
                 f"{self}@… takes {size} integers: i32[2]@[5,9], i32[16]@lengths.npy"
             )
-        wide = min(32, bits(dtype))  # JAX has no more by default
-        low = 0 if dtype[0] == "u" else -(2 ** (wide - 1))
+        wide = 1 if dtype == "bool" else min(32, bits(dtype))  # JAX has no more by default
+        low = 0 if dtype[0] in "ub" else -(2 ** (wide - 1))
         least, most = (int(numbers.min()), int(numbers.max())) if size else (0, 0)
         if least < low or most >= low + 2**wide:
             raise InvalidInputError(
                 f"{self}@… has {least} to {most}: on a TPU it has {low} to {low + 2**wide - 1}"
             )
-        return replace(self, contents=tuple(numbers.reshape(-1).tolist()))
+        return replace(self, contents=tuple(map(int, numbers.reshape(-1))))
 
     def integers(self) -> Any:
         """The contents, as an array of NumPy."""

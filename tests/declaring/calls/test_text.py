@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import autotune
+from autotune.declaring.calls.function import abstract
 from autotune.declaring.calls.text import AbstractArray, read_arguments, with_contents
 from autotune.domain.errors import InvalidInputError
 from tests.samples.decorated import Options, Weights, plain_scaled
@@ -75,15 +76,16 @@ def test_a_function_with_more_arguments_by_place_is_read_and_called():
         function.read("scale=1.0")
 
 
-def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path):
-    path = tmp_path / "lengths.npy"
-    np.save(path, np.array([[5, -1], [9, 0]], np.int32))
-    text = with_contents(f"n=i32[2,2]@{path}, x=f32[4], o=(i32[1]@[7], 2)")
+@pytest.mark.parametrize(("dtype", "numbers"), [("int32", (5, -1, 9, 0)), ("bool", (1, 0, 1, 1))])
+def test_integers_are_written_behind_an_array_or_come_from_a_file(dtype, numbers, tmp_path):
+    path, whole = tmp_path / "lengths.npy", np.array(numbers, dtype).reshape(2, 2)
+    np.save(path, whole)
+    text = with_contents(f"n={dtype}[2,2]@{path}, x=f32[4], o=(i32[1]@[7], 2)")
     read = read_arguments(text, {})
-    array = AbstractArray((2, 2), "int32", (5, -1, 9, 0))
+    array = AbstractArray((2, 2), dtype, numbers)
     assert (read["n"], read["o"][0].contents) == (array, (7,))
-    assert read_arguments(f"n={array}", {})["n"] == array
-    assert array.integers().tolist() == [[5, -1], [9, 0]]
+    assert read_arguments(f"n={array}", {})["n"] == abstract(whole, contents=True) == array
+    assert array.integers().tolist() == whole.tolist()
     bad = ((tmp_path / "none.npy", "there is no file"), (__file__, r"numpy\.save$"))
     for file, words in bad:
         with pytest.raises(InvalidInputError, match=words):
@@ -91,7 +93,8 @@ def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "number"), [("int32", 2**31), ("int64", -(2**31) - 1), ("uint8", -1), ("int4", 8)]
+    ("dtype", "number"),
+    [("int32", 2**31), ("int64", -(2**31) - 1), ("uint8", -1), ("int4", 8), ("bool", 2)],
 )
 def test_integers_that_no_array_of_a_tpu_has_are_refused(dtype, number):
     array = AbstractArray((2,), dtype)
@@ -113,17 +116,22 @@ def declared(**words):
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("dtype", "values", "words"),
     [
-        ({"lenghts": lambda lengths: [1, 2]}, "names lenghts: its arrays are called lengths, x"),
-        ({"lengths": lambda lengths: [1, 2, 3]}, "takes 2 integers"),
-        ({"lengths": lambda lengths: [1.5, 2]}, "takes 2 integers"),
-        ({"lengths": lambda lengths: 1 // 0}, "raised ZeroDivisionError"),
+        (
+            "i32",
+            {"lenghts": lambda lengths: [1, 2]},
+            "names lenghts: its arrays are called lengths, x",
+        ),
+        ("i32", {"lengths": lambda lengths: [1, 2, 3]}, "takes 2 integers"),
+        ("i32", {"lengths": lambda lengths: [1.5, 2]}, "takes 2 integers"),
+        ("i32", {"lengths": lambda lengths: 1 // 0}, "raised ZeroDivisionError"),
+        ("bool", {"lengths": lambda lengths: [True]}, "takes 2 integers"),
     ],
 )
-def test_contents_that_do_not_fit_are_refused_with_their_call(values, words):
+def test_contents_that_do_not_fit_are_refused_with_their_call(dtype, values, words):
     function = autotune.tunable(block=[8, 16], values=values)(rows_of)
-    arguments = function.declaration.read("lengths=i32[2], x=f32[64,128]")
+    arguments = function.declaration.read(f"lengths={dtype}[2], x=f32[64,128]")
     with pytest.raises(InvalidInputError, match=words):
         function.declaration.kernel(arguments)
 
