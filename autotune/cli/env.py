@@ -64,12 +64,13 @@ def list_environments(as_json: bool) -> None:
 @env.command()
 @click.argument("version")
 def remove(version: str) -> None:
-    """Delete an environment."""
-    place = environment.environments_folder()
+    """Delete an environment, also one that was not finished."""
+    place, name = environment.environments_folder(), version.removeprefix("jax==")
     try:
-        unwanted = environment.find_environment(place, version.removeprefix("jax=="))
+        if not ((place / f".{name}.lock").is_file() and (place / name).is_dir()):
+            name = environment.find_environment(place, name).name
     except UnknownNameError as error:
         known = str(error).partition(": ")[0]
         raise UnknownNameError(f"{known}: see `autotune env list`") from error
-    environment.remove(place, unwanted)
-    echo(f"removed jax {unwanted.name}")
+    environment.remove(place, name)
+    echo(f"removed jax {name}")

@@ -134,12 +134,16 @@ def create_environment(
         announce(f"installing {release}" + (f" beside the packages of {base}" if base else ""))
         fitting = base or fitting_interpreter(_requires_python(jax), f"jax {jax}", python)[0]
         tool = _Installer(fitting, home)
-        tool.make()
-        if libtpu:
-            tool.install("--no-deps", f"libtpu=={libtpu}")
-            tool.share_packages()
-        tool.install(f"jax=={jax}" if libtpu else f"jax[tpu]=={jax}", *_NEEDED, *extra)
-        interpreter = _import_or_complete(tool, announce)
+        try:
+            tool.make()
+            if libtpu:
+                tool.install("--no-deps", f"libtpu=={libtpu}")
+                tool.share_packages()
+            tool.install(f"jax=={jax}" if libtpu else f"jax[tpu]=={jax}", *_NEEDED, *extra)
+            interpreter = _import_or_complete(tool, announce)
+        except AutotuneError:
+            shutil.rmtree(home, ignore_errors=True)
+            raise
         made = Environment(
             name=name,
             python=str(tool.python),

@@ -102,9 +102,9 @@ def keep(folder: Path, environment: Environment) -> None:
     new.replace(note)
 
 
-def remove(folder: Path, environment: Environment) -> None:
+def remove(folder: Path, name: str) -> None:
     """Delete it, the note first: what is half deleted is no environment."""
-    home = folder / environment.name
+    home = folder / name
     (home / _NOTE).unlink(missing_ok=True)
     shutil.rmtree(home)
 

@@ -19,7 +19,8 @@ from autotune.compiling.environments.environment import (
     keep,
     remove,
 )
-from autotune.domain.errors import InvalidInputError, UnknownNameError
+from autotune.compiling.environments.probe import CannotCompile
+from autotune.domain.errors import AutotuneError, InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
 from tests.servers.commands import assert_one_sentence, autotune_here
 
@@ -125,6 +126,15 @@ def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
     assert (again, len(installed), made.base) == (made, 2, sys.executable)
 
 
+def test_what_cannot_be_imported_is_not_left_behind(tmp_path, installed, monkeypatch):
+    monkeypatch.setattr(
+        create, "probe", lambda _: CannotCompile(lacks=None, message="no module has this")
+    )
+    with pytest.raises(AutotuneError, match="cannot be imported there: no module has this"):
+        create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
+    assert installed and [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
 def test_environments_of_other_bases_stand_beside_each_other(tmp_path, installed):
     older = made(tmp_path, LIBTPU_9)  # of a version that noted no base
     first = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
@@ -132,10 +142,10 @@ def test_environments_of_other_bases_stand_beside_each_other(tmp_path, installed
     assert {first, second, older} == {*environments(tmp_path)}
     assert Path(first.python).exists()
     assert find_environment(tmp_path, LIBTPU_9) == older
-    remove(tmp_path, older)
+    remove(tmp_path, older.name)
     with pytest.raises(UnknownNameError, match=re.escape(first.name)):
         find_environment(tmp_path, LIBTPU_9)
-    remove(tmp_path, find_environment(tmp_path, second.name))
+    remove(tmp_path, find_environment(tmp_path, second.name).name)
     assert find_environment(tmp_path, LIBTPU_9) == find_environment(tmp_path, "0.10.2+libtpu.9")
     listed = autotune_here("env", "list", cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)})
     assert f"on {sys.executable}" in listed.stdout
@@ -162,11 +172,15 @@ def test_the_commands_list_and_remove(tmp_path):
     place = {FOLDER_VARIABLE: str(tmp_path)}
     assert "none yet" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
     made(tmp_path, "0.9.2")
+    (tmp_path / "0.9" / "bin").mkdir(parents=True)
+    (tmp_path / ".0.9.lock").touch()
     assert "tokamax" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
     listed = json.loads(autotune_here("env", "list", "--json", cwd=tmp_path, env=place).stdout)
     assert listed[0]["toolchain"]["jax"] == "0.9.2"
-    done = autotune_here("env", "remove", "jax==0.9.2", cwd=tmp_path, env=place)
-    assert (done.returncode, environments(tmp_path)) == (0, [])
+    for name in ("0.9", "jax==0.9.2"):
+        assert environments(tmp_path) != []
+        assert autotune_here("env", "remove", name, cwd=tmp_path, env=place).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == [".0.9.lock"]
 
 
 @pytest.mark.parametrize("release", ["torch==2", "jax==0.9.*"])
