@@ -1,6 +1,7 @@
 """Why an answer fits the question that was asked; checks as people read them, with the one thing to
 do; and the command lines that search a key, or estimate a config, again."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from shlex import quote, split
@@ -187,8 +188,8 @@ _REMEDIES: dict[Unchecked, _Line] = {
 def markdown(checks: Sequence[Check]) -> str:
     """A table of all that is not the same, and what was compared with what."""
     changed = [check for check in checks if check.verdict is not CheckVerdict.SAME]
-    against = sorted({check.against for check in checks if check.against})
-    head = f"### Pallas kernels{' against ' + ', '.join(against) if against else ''}"
+    against = ", ".join(sorted({check.against for check in checks if check.against}))
+    head = f"### Pallas kernels{' against ' * bool(against)}{markdown_text(against)}"
     lines = [head, "", "Estimated by compiling for the TPU, without one.", ""]
     if changed:
         lines += ["| verdict | what | finding | to do |", "|---|---|---|---|"]
@@ -199,9 +200,10 @@ def markdown(checks: Sequence[Check]) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """On one line, and nothing in it that Markdown or HTML would take for its own."""
+    """On one line, and nothing in it that Markdown or HTML would take for its own, nor GitHub for
+    somebody's name. A web address stays a link there."""
     plain = visible(" ".join(text.split()))
-    return "".join(f"\\{c}" if c in "\\`*_|<>[]" else c for c in plain)
+    return re.sub(r"[\\`*_|<>\[\]~&]", r"\\\g<0>", plain).replace("@", "@&#8203;")
 
 
 _SHOWN = 4

@@ -8,6 +8,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Check, CheckVerdict, Unchecked
 from autotune.publishing.checking.fail_on import parse_fail_on
+from autotune.wording.match import markdown
 from tests.samples.matching import NOON, question, record
 
 
@@ -87,3 +88,12 @@ def test_what_is_new_fails_nothing():
 def test_what_cannot_be_read_says_what_can(text):
     with pytest.raises(InvalidInputError, match=r"slower"):
         parse_fail_on(text)
+
+
+def test_no_name_is_markup_in_markdown():
+    checks = [one(against="feature/~~x~~"), one(CheckVerdict.SLOWER, against="a&lt;_@team_")]
+    assert (
+        markdown(checks)
+        .splitlines()[0]
+        .endswith(r" against a\&lt;\_@&#8203;team\_, feature/\~\~x\~\~")
+    )
