@@ -1,8 +1,10 @@
 """The ``autotune`` command: finds the subcommand, and turns errors into one sentence."""
 
 import atexit
+import errno
 import gc
 import importlib
+import io
 import json
 import math
 import os
@@ -221,6 +223,11 @@ def _run(given: list[str]) -> NoReturn:
         _refuse(error_text(error), given)
     except ModuleNotFoundError as error:
         _refuse(_what_to_install(error, given), given)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        sys.stdout = io.StringIO()  # what it could not take is not tried again
+        _refuse(f"{error.filename or 'the output'} cannot be written: {error.strerror}", given)
 
 
 def _new_interrupt() -> Callable[..., None]:
