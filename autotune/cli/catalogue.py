@@ -24,7 +24,7 @@ def kernels(name: str | None, as_json: bool) -> None:
         print_json({kernel: str(ref) for kernel, ref in refs.items()})
         return
     for kernel, ref in refs.items():
-        echo(f"{kernel:<20} {ref}")
+        echo(f"{kernel:<{max(map(len, refs))}} {ref}")
 
 
 def _describe(name: str, as_json: bool) -> None:

@@ -45,7 +45,8 @@ def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
     with shared.open_database(database, create=False) as store:
         tokens = store.tokens.list()
-    shared.print_list(tokens, to_data, lambda token: [_line(token)], as_json=as_json)
+    none = "there is none yet: make one with `autotune token create --name NAME`"
+    shared.print_list(tokens, to_data, lambda token: [_line(token)], as_json=as_json, empty=none)
 
 
 @token.command()

@@ -83,6 +83,8 @@ class TestPush:
 
 
 def test_tokens(tmp_path):
+    assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
+    assert "none yet" in autotune_here("token", "list", cwd=tmp_path).stdout
     done = autotune_here("token", "create", "--name", "ci", "--days", "3", cwd=tmp_path)
     secret = done.stdout.strip()
     assert done.returncode == 0 and secret.startswith("autotune_") and len(secret) > 40
