@@ -31,11 +31,10 @@ from autotune.wording.units import counted, micros
     metavar="block_m=256,…",
     help="The kernel with these blocks, as for `estimate`.",
 )
-@click.option(
+@shared.output_option(
     "--apply",
     "patch",
     metavar="FILE.patch",
-    type=click.Path(dir_okay=False),
     help="Write the changes that go together to this file, for `git apply`. No source is changed.",
 )
 @shared.compiler_options
@@ -45,7 +44,7 @@ def advise(
     words: ProblemWords,
     chip: str | None,
     text: str,
-    patch: str | None,
+    patch: Path | None,
     as_json: bool,
     **compilers: Any,
 ) -> None:
@@ -87,10 +86,10 @@ def advise(
     raise SystemExit(0 if advice.findings or advice.together else 1)
 
 
-def _write(patch: str, advice: Advice) -> None:
+def _write(patch: Path, advice: Advice) -> None:
     """The changes together, or the best one that has a diff."""
     ordered = [advice.together, *advice.findings]
     text = next((each.diff for each in ordered if each is not None and each.diff), "")
     if not text:
         raise InvalidInputError(f"{patch} is not written: no change has a diff of the source")
-    shared.write_file(Path(patch), text)
+    shared.write_file(patch, text)

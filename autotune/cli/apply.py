@@ -59,8 +59,9 @@ def apply(
             if change.before != change.after
         ]
         refused += exported.refused
-    for change in () if dry_run else changes:
-        (repository / change.file).write_text(change.after, encoding="utf-8")
+    files = [] if dry_run else [shared.check_writable(repository / c.file) for c in changes]
+    for file, change in zip(files, changes, strict=False):
+        shared.write_file(file, change.after)
     _say(changes, refused, dry_run, as_json)
     sys.exit(0 if changes and not refused else 1)
 

@@ -151,10 +151,8 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_USED, Reach.REFUSED)
     metavar="seqs=64,batch=decode",
     help="What the table does not say of its problems.",
 )
-@click.option(
+@shared.output_option(
     "--markdown",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
     help="Write what is found as Markdown, for an issue or a pull request.",
 )
 @shared.compiler_options
@@ -319,7 +317,7 @@ def _counted(rows: Sequence[RowAudit]) -> str:
 
 
 def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -> None:
-    lines = [f"{source.format.name}: {len(source.rows)} rows" for source in tables]
+    lines = [f"{source.format.name} {source.path}: {len(source.rows)} rows" for source in tables]
     lines += [f"{table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()]
     lines += [
         f"{source.format.name} {unread.place}: not read: {unread.reason}"

@@ -36,11 +36,9 @@ _UNTRIED = "calibrating was never tried on a real TPU: please tell us what you s
     type=click.Path(path_type=Path),
     help="Take the times of a file that --here wrote; estimates are made again here.",
 )
-@click.option(
+@shared.output_option(
     "--write",
     "output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
     help="With --here: where the times go; default: autotune-calibration-CHIP.json.",
 )
 @click.option(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from autotune.cli.problems import problem_options
-from autotune.cli.shared import database_and_json, pool_options, ray_option
+from autotune.cli.shared import database_and_json, output_option, pool_options, ray_option
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
@@ -89,8 +89,8 @@ _FOLLOWED = ("workload", "retune", "xla")  # what is not for --against
     help="What exit code 1 is for, beside a wrong result; default: all that is broken, needs a "
     "limit, is slower or loses to the default.",
 )
-@click.option("--markdown", metavar="FILE", help="Also write a table for people.")
-@click.option("--junit", metavar="FILE", help="Also write JUnit XML.")
+@output_option("--markdown", help="Also write a table for people.")
+@output_option("--junit", help="Also write JUnit XML.")
 @ray_option
 @pool_options
 @database_and_json
@@ -100,8 +100,8 @@ def check(
     made_with: str | None,
     chips: tuple[str, ...],
     fails: str | None,
-    markdown: str | None,
-    junit: str | None,
+    markdown: Path | None,
+    junit: Path | None,
     as_json: bool,
     words: Sequence[ProblemWords],
     ray: str | None,
@@ -148,9 +148,9 @@ def check(
         raise
     print_checks(checks, as_json=as_json)
     if markdown:
-        write_markdown(markdown, checks)
+        write_markdown(str(markdown), checks)
     if junit:
-        write_junit(junit, checks, fail_on)
+        write_junit(str(junit), checks, fail_on)
     if question.workload and not as_json and ray is None:
         try:
             for line in question.step_lines(pythons, checks, pool):

@@ -62,20 +62,13 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
     metavar="FILE",
     help="The kernels of a dumped HLO module, named and counted.",
 )
-@click.option(
+@shared.output_option(
     "--declare",
     "declarations",
-    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.py",
     help="Write declarations of undeclared kernels there: they become problems.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write it there; default: print it.",
-)
+@shared.output_option("--output", "-o", help="Write it there; default: print it.")
 @shared.interpreter_options
 @shared.database_and_json
 def collect(

@@ -10,7 +10,6 @@ from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.problems import problem_options, wanted_problem
 from autotune.cli.profile_output import (
     Format,
-    check_writable,
     checked,
     output_options,
     profile_data,
@@ -18,6 +17,7 @@ from autotune.cli.profile_output import (
 )
 from autotune.cli.searched_source import source_change
 from autotune.cli.shared import (
+    check_writable,
     chip_named,
     database_and_json,
     interpreter_options,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.shared import write_file
+from autotune.cli.shared import output_option, write_file
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
@@ -48,12 +48,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="In a table: also the lines of other files, below the lines that call them.",
     )
-    @click.option(
-        "--output",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Write the profile there instead of to the terminal.",
-    )
+    @output_option("--output", help="Write the profile there instead of to the terminal.")
     @click.option(
         "--format",
         "form",
@@ -85,12 +80,10 @@ def profile_data(named: "Sequence[ConfigProfile]") -> list[dict[str, Any]]:
 
 
 def checked(form: Format, output: Path | None) -> Path | None:
-    """The file behind the name, before any time is spent. Raises ``InvalidInputError``."""
-    if output is not None:
-        return check_writable(output)
-    if form is Format.PPROF and sys.stdout.isatty():
+    """It. Raises ``InvalidInputError`` before any time is spent."""
+    if output is None and form is Format.PPROF and sys.stdout.isatty():
         raise InvalidInputError("pprof is not for a terminal: give --output FILE.pb.gz")
-    return None
+    return output
 
 
 def write(
@@ -124,13 +117,3 @@ def write(
         return
     write_file(output, content.encode() if isinstance(content, str) else content)
     echo(f"written to {output}", err=True)
-
-
-def check_writable(file: Path) -> Path:
-    """The file behind the name. Raises ``InvalidInputError`` before any time is spent."""
-    target = file.absolute().resolve()
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"there is no folder {target.parent} for it")
-    if target.exists() and not target.is_file():
-        raise InvalidInputError(f"{target} is not a file that could be written to")
-    return target

@@ -65,6 +65,12 @@ limit_option = click.option(
     type=click.IntRange(1, 10_000),
     help="List so many at most.",
 )
+output_option = partial(  # of a file that is written
+    click.option,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=lambda _context, _option, file: file and check_writable(file),
+)
 accept_claimed_option = click.option(
     "--accept-claimed",
     is_flag=True,
@@ -386,6 +392,16 @@ def print_list(
                 echo(line)
     else:
         echo(empty)
+
+
+def check_writable(file: Path) -> Path:
+    """It. Raises ``InvalidInputError`` before any time is spent."""
+    place = file if file.exists() else file.resolve().parent
+    if not (file.exists() or place.is_dir()):
+        raise InvalidInputError(f"there is no folder {place} for {file.name}")
+    if file.is_dir() or not os.access(place, os.W_OK):
+        raise InvalidInputError(f"{file} is not a file that could be written to")
+    return file
 
 
 def write_file(file: Path, content: str | bytes) -> None:

@@ -1,6 +1,7 @@
 """Bad input: one clear sentence, exit code 2, nothing written."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,11 @@ calibrate | say where the times come from: --here, or --from FILE
 calibrate --here | no TPU is attached to this machine: run this where one is, or give --from FILE
 calibrate --from no.json | cannot be read: No such file
 calibrate --from /dev/zero | /dev/zero has more than 16 MiB
+check --markdown nofolder/x | there is no folder
+check --junit . | is not a file that could be written to
+advise matmul --apply nofolder/x | there is no folder
+audit bad.toml --chip v5e --markdown nofolder/x | there is no folder
+collect model.py:step -o nofolder/x | there is no folder
 collect model.py:step | there is no file model.py
 """
 
@@ -81,6 +87,13 @@ def test_each_wrong_input_is_one_sentence_with_the_remedy(line, tmp_path):
     assert_one_sentence(done, says)
     assert done.stderr.removeprefix(f"{STARTING}\n").startswith("error: ") and done.stdout == ""
     assert [file.name for file in tmp_path.iterdir()] == ["bad.toml"]
+
+
+@pytest.mark.parametrize("args", ["chips", "chips --json", "--help"])
+def test_a_full_disk_is_one_sentence(args, tmp_path):
+    with Path("/dev/full").open("w") as full:
+        done = autotune(*args.split(), cwd=tmp_path, stdout=full)
+    assert_one_sentence(done, "cannot be written: No space left on device")
 
 
 def test_the_help_has_twelve_commands_by_task_and_names_all(capsys):

@@ -242,6 +242,12 @@ def _formatter(repository, monkeypatch, code):
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
+def test_a_table_that_cannot_be_written_is_a_sentence(repository, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, *_, **__: str(path)[-3:] != ".py")
+    with pytest.raises(AssertionError, match="could be written to"):
+        _formatted(repository)
+
+
 def test_the_formatter_of_the_commits_of_a_project_is_run(repository, monkeypatch):
     hooks = "hooks:\n  - id: ruff\n  - id: yapf\n    args: [--in-place]\n"
     (repository / ".pre-commit-config.yaml").write_text(hooks)
