@@ -161,7 +161,15 @@ def same_walk(a: BlockWalk, b: BlockWalk) -> bool:
 
 
 def comes_back_late(walk: BlockWalk, grid: Sequence[int]) -> bool:
-    """Whether each block that is visited again was written before it is fetched again."""
+    """Whether each block that is visited again was written before it is fetched again; not of more
+    steps than are counted. Axes on which the block stays need no more than make it late."""
+    seen = visits(walk, grid)
+    if seen.fetches == seen.blocks:
+        return seen.exact
+    walk = _collapsed(walk, seen.varies)
+    grid = [n if v else min(n, _FETCHED_AFTER) for n, v in zip(grid, seen.varies, strict=True)]
+    if prod(grid) > MAX_ENUMERATED_STEPS:
+        return False
     ids = np.broadcast_to(_block_ids(walk.index), grid).reshape(-1)
     first = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
     last = np.append(first[1:], ids.size) - 1

@@ -18,6 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from autotune.compiling.child.trace import block_fetches
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import (
     NoPallasCallError,
@@ -336,14 +337,14 @@ def test_aliases_are_counted_without_the_scalar_operands():
     assert found.scalar_operands == 1
 
 
-@pytest.mark.parametrize(("shift", "safe"), [(0, True), (1, False)])
-def test_an_alias_is_safe_when_both_visit_the_same_blocks(shift, safe):
+@pytest.mark.parametrize(("steps", "shift", "safe"), [(4, 0, True), (4, 1, False), (0, 0, True)])
+def test_an_alias_is_safe_when_both_visit_the_same_blocks(steps, shift, safe):
     def body(x, out):
         out[...] = x[...]
 
     call = pl.pallas_call(
         body,
-        grid=(4,),
+        grid=(steps,),
         in_specs=[pl.BlockSpec(TILE, lambda i: (jnp.maximum(i - shift, 0), 0))],
         out_specs=pl.BlockSpec(TILE, lambda i: (i, 0)),
         input_output_aliases={0: 0},
@@ -353,10 +354,13 @@ def test_an_alias_is_safe_when_both_visit_the_same_blocks(shift, safe):
     assert found.alias_safe == safe
 
 
-@pytest.mark.parametrize(("slots", "safe"), [(2, False), (3, True)])
-def test_a_sum_that_goes_on_in_its_own_memory_is_safe_once_it_is_there(slots, safe):
+@pytest.mark.parametrize(("slots", "most", "safe"), [(2, 7, False), (3, 7, True), (3, 6, False)])
+def test_a_sum_that_goes_on_in_its_own_memory_is_safe_once_it_is_there(
+    slots, most, safe, monkeypatch
+):
     """Attention's gradient, on a grid of so many steps as data say: it adds to what stands in one
-    of the slots, and comes back to it that many steps later."""
+    of the slots, and comes back to it that many steps later; of more steps nobody knows."""
+    monkeypatch.setattr(block_fetches, "MAX_ENUMERATED_STEPS", most)
 
     def body(scalars, x, out):
         out[...] = x[...] + 1
