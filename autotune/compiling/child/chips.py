@@ -28,6 +28,7 @@ from autotune.domain.key import Chip, ChipInfo
 from autotune.estimating.simulator.bundles import parse
 
 _LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")
+_LISTS = ("devices", "local_devices")
 _TILED = re.compile(r"block shape .* is not divisible by tiling")
 
 
@@ -126,9 +127,9 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
     forget_info()
     try:
         target = compile_only_target(chip, axes)
-        of_chip = {"devices": jax.devices}
+        of_chip = {}
         if not axes and jax.devices()[0].platform != "tpu":  # it is not attached, either
-            of_chip = {"devices": _listing(jax.devices, [target])}
+            of_chip = {name: _listing(getattr(jax, name), [target]) for name in _LISTS}
         with patched(jax, default_backend=lambda: "tpu", **of_chip), abstract_mesh(target):
             yield
     finally:
@@ -163,7 +164,7 @@ def attached(chip: Chip | None, present: Sequence[Any] = ()) -> Iterator[None]:
             kwargs["devices"] = devices[: prod(shape)]
         return asked(*args, **kwargs)
 
-    of_chip = {name: _listing(getattr(jax, name), devices) for name in ("devices", "local_devices")}
+    of_chip = {name: _listing(getattr(jax, name), devices) for name in _LISTS}
     if present:
         of_chip |= dict.fromkeys(("device_count", "local_device_count"), lambda *_: len(devices))
     with patched(jax, default_backend=lambda: "tpu", make_mesh=make_mesh, **of_chip):

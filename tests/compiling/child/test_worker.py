@@ -174,7 +174,8 @@ from jax.experimental.pallas import tpu as pltpu
 def _told(function):
     def told(*arrays):
         assert pltpu.get_tpu_info().num_cores == {cores}
-        assert jax.default_backend() == jax.devices()[0].platform == "tpu"
+        asked = jax.devices() + jax.local_devices()
+        assert {{jax.default_backend(), *(device.platform for device in asked)}} == {{"tpu"}}
         return function(*arrays)
 
     return told
