@@ -63,7 +63,7 @@ def _compiled_again(pool: Compilers, stored: StoredTrial, ref: KernelRef, steps:
     if toolchain != key.toolchain:
         raise CompilerUnavailableError(
             f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
-            "an interpreter that has the former with --python"
+            "an environment that has the former with --jax, or an interpreter with --python"
         )
     question = ProfileConfig(
         ref=ref, problem=key.problem, config=config, chip=key.chip, options=options, steps=steps

@@ -117,7 +117,8 @@ def _say(
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)
     if file is not None:
-        echo(f"{counted(count, 'record')} in {file} ({file.stat().st_size} bytes)")
+        size = f" ({file.stat().st_size} bytes)" * file.is_file()
+        echo(f"{counted(count, 'record')} in {file}{size}", err=not size)
         for line in dict.fromkeys(changed):
             echo(line, err=True)
     elif count:

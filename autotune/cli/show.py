@@ -134,7 +134,7 @@ def heading(stored: StoredTrial) -> list[str]:
         f"config: {trial.config}",
         f"outcome: {trial.outcome.kind}, {reason_of(trial.outcome)}"
         + f"; {stored.state}" * (trial.estimate is not None),
-        *([f"verified: {stored.verification}"] if stored.verification else []),
+        *([f"checked: {stored.verification}"] if stored.verification else []),
         f"took {seconds(trial.seconds)}, finished {trial.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
 

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Annotated
 
 from autotune.domain.codec import ByName, Local, OmitDefault, OmitNone
-from autotune.domain.evidence import FULL_PROOF, MeasuredConfig, Measurement, Proof
+from autotune.domain.evidence import FULL_PROOF, MeasuredConfig, Measurement, Proof, Standard
 from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.limits import Bytes, Count, Limit, Share, Text, Time, When, Word, is_time
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
@@ -75,9 +75,13 @@ class GateState(StrEnum):
     tie."""
 
     VERIFIED = "verified"
+    AGREES = "agrees with the default config"
     NOT_VERIFIED = "not verified"
     """The gate was not asked, or could not say."""
     REFUSED = "refused as wrong"
+
+
+PASSED = {Standard.REFERENCE: GateState.VERIFIED, Standard.DEFAULT: GateState.AGREES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,8 +289,9 @@ def gate_state(trial: Trial, record: Record | None) -> GateState:
     """What the gate said of a stored trial. ``record``: what is published for its key."""
     if isinstance(trial.outcome, WrongResult):
         return GateState.REFUSED
-    is_verified = record is not None and record.proves(trial.config)
-    return GateState.VERIFIED if is_verified else GateState.NOT_VERIFIED
+    if record is None or not record.proves(trial.config):
+        return GateState.NOT_VERIFIED
+    return PASSED[record.proof.standard]
 
 
 def measured_config(record: Record | None, config: Config) -> MeasuredConfig | None:

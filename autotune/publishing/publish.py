@@ -18,6 +18,7 @@ from autotune.domain.key import ChipInfo
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config
 from autotune.domain.record import (
+    PASSED,
     Decision,
     Evidence,
     GateState,
@@ -102,7 +103,7 @@ _EVERY_S = 4.0
 
 _log = logging.getLogger("autotune.gate")
 
-_STATES = {True: GateState.VERIFIED, False: GateState.REFUSED, None: GateState.NOT_VERIFIED}
+_STATES = {False: GateState.REFUSED, None: GateState.NOT_VERIFIED}
 NO_DEFAULT = Evidence(config=None, time_us=None)
 
 
@@ -163,7 +164,10 @@ def publish(
         published,
         wrong=tuple(gate.wrong),
         unverified=tuple(gate.unverified),
-        states={number: _STATES[verdict.ok] for number, verdict in gate.verdicts.items()},
+        states={
+            number: PASSED[verdict.proof.standard] if verdict.ok else _STATES[verdict.ok]
+            for number, verdict in gate.verdicts.items()
+        },
     )
 
 

@@ -8,7 +8,7 @@ from autotune.domain.evidence import Measurement, Proof, ProofLevel, Standard, T
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
-from autotune.domain.record import Decision, Evidence, Method, Record, Standing
+from autotune.domain.record import Decision, Evidence, GateState, Method, Record, Standing
 from autotune.domain.store import CandidateState, Rechecked
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
 from autotune.wording.match import finding, known_finding
@@ -196,7 +196,7 @@ def _verification(proof: Proof, ran: str, *, is_right: bool) -> str:
 
 _AGREES = {
     Standard.REFERENCE: "correct",
-    Standard.DEFAULT: "agrees with the default config",
+    Standard.DEFAULT: GateState.AGREES,
 }
 _RUN_IN = {
     ProofLevel.FULL: "Pallas TPU interpret mode",

@@ -16,7 +16,7 @@ from autotune.domain.comparison import NamedEstimate, compare, larger_blocks
 from autotune.domain.evidence import Measurement
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.problem import limit_text, order_text, semantics_text
-from autotune.domain.record import Evidence, GateState, Trial
+from autotune.domain.record import PASSED, Evidence, GateState, Trial
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
 from autotune.searching.subject import SearchResult
@@ -292,7 +292,7 @@ def _roles(trial: Trial, tuned: TuningResult) -> list[str]:
     names = [name for name, is_so in roles.items() if is_so]
     names = names or ["tie"] * (trial in published.ties)
     state = published.state(trial)
-    is_said = state is GateState.VERIFIED or "NOT VERIFIED" in names or "WRONG" in names
+    is_said = state in PASSED.values() or "NOT VERIFIED" in names or "WRONG" in names
     return names if is_said or not {"winner", "tie"} & set(names) else [*names, state]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.domain.evidence import Proof, Standard
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import GateState, Trial, gate_state
 from tests.samples.matching import NOON, record
@@ -29,3 +30,6 @@ TRIAL = Trial(
 def test_a_claim_does_not_prove_that_a_trial_is_right(pushed_by, checked_by, state):
     published = replace(RECORD, pushed_by=pushed_by, checked_by=checked_by)
     assert gate_state(TRIAL, published) is state
+    less = replace(published, proof=Proof(standard=Standard.DEFAULT))
+    agrees = state is GateState.VERIFIED
+    assert gate_state(TRIAL, less) is (GateState.AGREES if agrees else state)

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -91,6 +92,9 @@ def test_export(store, database, tmp_path):
         assert not file.exists()
     done = autotune_here("export", str(tmp_path), "--db", database, cwd=tmp_path)
     assert_one_sentence(done, "cannot be written")
+    pipe = f"/proc/self/fd/{os.pipe()[1]}"
+    done = autotune_here("export", pipe, "--db", database, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("", f"2 records in {pipe}\n")
     done = autotune_here("export", str(file), "--db", database, "--chip", "h100", cwd=tmp_path)
     assert_one_sentence(done, "unknown chip")
 
