@@ -111,7 +111,7 @@ def _part(
         runs=sum(each.runs for each in group),
         time_us=fsum(each.exposed_us for each in group),
         hidden_us=fsum(max(0.0, each.busy_us - each.exposed_us) for each in group),
-        error=_error(kind, basis, chip.chip.value, any(each.operation.sends for each in group)),
+        error=_error(kind, basis, chip.chip.value, group),
         flops=sum(each.operation.flops * each.runs for each in group),
         hbm_bytes=sum(each.operation.hbm_bytes * each.runs for each in group),
     )
@@ -130,16 +130,27 @@ def _kind(timed: TimedOperation) -> StepKind:
     return StepKind.COPY if is_copy else StepKind.ELEMENTWISE
 
 
-def _error(kind: StepKind, basis: Basis, chip: str, sends: bool) -> float:
-    """Of the times of such a part. ``sends``: a kernel may take all of its time to do so."""
-    if sends:
+def _error(kind: StepKind, basis: Basis, chip: str, group: Sequence[TimedOperation]) -> float:
+    """Of the times of such a part."""
+    if any(each.operation.sends for each in group):  # a kernel may take all of its time to do so
         return constants.hardware("remote_error")
     if basis is Basis.LINKS:
         return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
-    known = constants.kernel_error(chip) if kind is StepKind.KERNEL else None
-    if basis is Basis.SIMULATED:
-        kinds = {constants.PRODUCTS[0]: 1.0} if kind is StepKind.PRODUCT else {}
-        error = known if known is not None else constants.xla_error(chip, kinds)
-        if error is not None:
-            return error
-    return constants.hardware("arithmetic_error")
+    guess = constants.hardware("arithmetic_error")
+    if kind is StepKind.KERNEL:
+        known = constants.kernel_error(chip) if basis is Basis.SIMULATED else None
+        return guess if known is None else known
+    known = _xla_error(kind, chip, [each for each in group if each.exposed_us > 0])
+    return max(known or guess, 0.0 if basis is Basis.SIMULATED else guess)
+
+
+def _xla_error(kind: StepKind, chip: str, group: Sequence[TimedOperation]) -> float | None:
+    """What else a product does is hidden by it."""
+    by_kind: dict[str, float] = {}
+    for each in group:
+        does = each.operation.kind
+        if kind is StepKind.PRODUCT and does != constants.SPATIAL:
+            does = constants.PRODUCTS[0]
+        by_kind[does] = by_kind.get(does, 0.0) + each.exposed_us
+    runs = sum(each.runs for each in group)
+    return constants.xla_error(chip, by_kind, runs / (sum(by_kind.values()) or 1.0))

@@ -22,6 +22,7 @@ from autotune.estimating.simulator.outcome import UnfitError
 FOLDER = Path(__file__).with_name("chips")
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 PRODUCTS = ("convolution", "dot")
+SPATIAL = "spatial convolution"  # depthwise ones are, too: of plain products alone times are given
 _NOTHING: Mapping[str, float] = {}
 
 _VERSION = re.compile(r"\d+")

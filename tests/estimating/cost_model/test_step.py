@@ -12,7 +12,7 @@ from autotune.domain.key import Chip
 from autotune.domain.step import Basis, StepChangeKind, StepKind, changes, slice_bounds, tuned_step
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
-from autotune.estimating.simulator.constants import start_us, xla_error
+from autotune.estimating.simulator.constants import SPATIAL, start_us, xla_error
 from tests.samples.operations import compiled_step, operation
 from tests.samples.traces import V5E
 
@@ -109,8 +109,17 @@ def test_of_a_conditional_the_longest_branch_counts():
 def test_a_loop_that_data_end_leaves_no_bar():
     found = step(operation("a", runs=None, undecided="m.py:7", simulated_us=50.0))
     assert (found.error, found.undecided) == (None, ("m.py:7",))
-    known, found = xla_error("v5e"), step(operation("a", simulated_us=50.0))
-    assert known and found.error == pytest.approx(known * 50 / found.time_us)
+
+
+@pytest.mark.parametrize(
+    ("runs", "kind", "flops"), [(1, "reduce", 0), (1000, "", 0), (1, "sort", 0), (1, SPATIAL, 1)]
+)
+def test_what_nobody_timed_is_as_unsure_as_in_a_search(runs, kind, flops):
+    known = xla_error("v5e", {kind: 1.0}, operations_per_us=1 / 50)
+    each = operation("a", runs=runs, kind=kind, flops=flops, dtype="int8", simulated_us=50.0)
+    found = step(each)
+    assert known and found.error == pytest.approx(known * 50 * runs / found.time_us)
+    assert step(replace(each, simulated_us=None, hbm_bytes=10**9)).error >= min(known, 0.3)
 
 
 def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once():

@@ -29,6 +29,7 @@ from autotune.compiling.child.compile.hlo import CYCLES, PALLAS_CALL
 from autotune.compiling.child.compile.origins import Origins
 from autotune.compiling.child.compile.transfers import transfer
 from autotune.domain.explanation import Phase, ScheduledOperation
+from autotune.estimating.simulator.constants import SPATIAL
 
 T = TypeVar("T")
 
@@ -48,8 +49,10 @@ _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 _KINDS = (  # rare ones first
     *("custom-call", "sort", "scatter", "gather", "reduce-window", "dynamic-update-slice"),
-    *("convolution", "dot", "reduce"),
+    *("select-and-scatter", "rng-bit-generator", "rng", "fft", "cholesky", "triangular-solve"),
+    *("topk", SPATIAL, "convolution", "dot", "reduce"),
 )
+_NO_DOT = re.compile("conv_general_dilated|_group_count=")  # JAX's name of it, or XLA's of groups
 _SLICES = {"dynamic-slice", "dynamic-update-slice"}
 _FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
@@ -233,7 +236,9 @@ class _Walk:
     def _does(self, instruction: HloInstruction) -> set[str]:
         """Opcodes of an instruction and of what it calls."""
         inner = [self.computations.get(name, {}).values() for name in instruction.called]
-        return {instruction.opcode}.union(*(self._does(each) for each in chain(*inner)))
+        is_spatial = instruction.opcode == "convolution" and _NO_DOT.search(instruction.text)
+        own = SPATIAL if is_spatial else instruction.opcode
+        return {own}.union(*(self._does(each) for each in chain(*inner)))
 
     def _texts(self, instruction: HloInstruction) -> Iterator[str]:
         """Of an instruction and, where it is a fusion, of what is fused."""

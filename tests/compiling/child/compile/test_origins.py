@@ -99,7 +99,7 @@ FILTER = (
     "%l = bf16[4,10,16]{2,1,0} parameter(0)",
     "%r = bf16[3,16,32]{2,1,0} parameter(1)",
     "ROOT %c = bf16[4,10,32]{2,1,0} convolution(%l, %r), window={size=3 pad=1_1}, "
-    "dim_labels=b0f_0io->b0f",
+    "dim_labels=b0f_0io->b0f, metadata={op_name=\"jit(f)/conv_general_dilated\"}",
 )
 DOT = (
     "%l = s8[64,32]{1,0} parameter(0)",
@@ -109,17 +109,19 @@ DOT = (
 
 
 @pytest.mark.parametrize(
-    ("text", "flops", "dtype"),
+    ("text", "flops", "dtype", "kind"),
     [
-        (PLAIN, 2 * 1024 * 512 * 2048, "bfloat16"),
-        (BATCHED, 2 * 8 * 1024 * 64 * 512, "bfloat16"),
-        (FILTER, 2 * 4 * 28 * 16 * 32, "bfloat16"),  # of thirty places two are padding
-        (DOT, 2 * 64 * 32 * 16, "int8"),
+        (PLAIN, 2 * 1024 * 512 * 2048, "bfloat16", "convolution"),
+        (BATCHED, 2 * 8 * 1024 * 64 * 512, "bfloat16", "convolution"),
+        # of thirty places two are padding
+        (FILTER, 2 * 4 * 28 * 16 * 32, "bfloat16", "spatial convolution"),
+        (DOT, 2 * 64 * 32 * 16, "int8", "dot"),
+        (("ROOT %c = f32[8] rng-bit-generator(%x)",), 0, "", "rng-bit-generator"),
     ],
 )
-def test_products_are_counted_by_what_they_multiply(text, flops, dtype):
+def test_products_are_counted_by_what_they_multiply(text, flops, dtype, kind):
     found = one(*text)
-    assert (found.flops, found.dtype) == (flops, dtype)
+    assert (found.flops, found.dtype, found.kind) == (flops, dtype, kind)
 
 
 @pytest.mark.parametrize(
