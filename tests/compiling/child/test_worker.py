@@ -180,8 +180,13 @@ def _told(function):
 
     return told
 
+def _asked(problem, inputs=KERNEL.inputs):
+    assert jax.default_backend() == "tpu"
+    return inputs(problem)
+
 KERNEL = dataclasses.replace(
-    KERNEL, build=lambda *of: _told(_build(*of)), reference=lambda of: _told(_reference(of))
+    KERNEL, build=lambda *of: _told(_build(*of)), reference=lambda of: _told(_reference(of)),
+    inputs=_asked,
 )
 """
 
@@ -202,7 +207,7 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(compiler, tmp_pat
         assert case.ask(WriteExecutable, config=config, chip=chip, **written) is None
     untold = case_of(compiler, asking, *ADDED).trace(BLOCK)
     assert isinstance(untold, CompileFailed)
-    assert untold.reason.startswith("trace raised")
+    assert untold.reason.startswith("build raised")
 
 
 ASKS_INSIDE = """
@@ -222,7 +227,7 @@ KERNEL = dataclasses.replace(KERNEL, build=_asking)
 """
 
 
-@pytest.mark.parametrize("before", ["check", "compile"])
+@pytest.mark.parametrize("before", ["check", "compile", "measure"])
 def test_what_a_kernel_has_asked_for_before_counts(compiler, tmp_path, before):
     """JAX keeps what ``get_tpu_info`` and inner functions have given, and asks no more."""
     asking = case_of(compiler, declaration(tmp_path, VECTOR_ADD_SOURCE + ASKS_INSIDE), *ADDED)
@@ -230,7 +235,10 @@ def test_what_a_kernel_has_asked_for_before_counts(compiler, tmp_path, before):
         asking.ask(CheckDeclaration, chip=Chip.V5E)
     else:
         plain = case_of(compiler, VECTOR_ADD, *ADDED)
-        plain.compile(BLOCK)
+        if before == "compile":
+            plain.compile(BLOCK)
+        written = {"config": BLOCK, "name": "c0", "path": str(tmp_path / "c0")}
+        plain.ask(WriteExecutable, chip=Chip.V5E, **written)
         assert not plain.trace(BLOCK, Chip.V5E).asks_chip
     assert asking.trace(BLOCK, Chip.V5E).asks_chip
 

@@ -45,21 +45,22 @@ def compiled(
     the chip, or the CPU where no chip is named. Raises ``StageError``."""
     import jax
 
-    arrays = list(kernel.inputs(problem))
     try:
         if kernel.mesh_axes(problem):
             raise ValueError("a kernel of a mesh is not measured: one device is timed at a time")
-        if any(array.donated for array in arrays):
-            raise ValueError("a donated argument is used up by one run: it is not measured")
         absent = chip if device is None else None
         if device is None:
             device = jax.devices("cpu")[0] if chip is None else compile_only_device(chip)
         # a pallas_call takes up interpret mode as it is made
         with told_of(absent, {}), _context(device):
+            arrays = list(kernel.inputs(problem))
+            if any(array.donated for array in arrays):
+                raise ValueError("a donated argument is used up by one run: it is not measured")
             function = in_hbm(_function(kernel, problem, config), arrays)
             named = jax.jit(_named(function, f"measured_{name}"))
-            lowered = named.trace(*specs(arrays, device)).lower()
-            return compile_with(lowered, None if device.platform == "cpu" else options)
+            traced = named.trace(*specs(arrays, device))
+        with _context(device):  # to lower is not to ask
+            return compile_with(traced.lower(), None if device.platform == "cpu" else options)
     except Exception as error:
         raise StageError.of("compile", error) from error
 
