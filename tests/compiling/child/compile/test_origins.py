@@ -99,7 +99,7 @@ FILTER = (
     "%l = bf16[4,10,16]{2,1,0} parameter(0)",
     "%r = bf16[3,16,32]{2,1,0} parameter(1)",
     "ROOT %c = bf16[4,10,32]{2,1,0} convolution(%l, %r), window={size=3 pad=1_1}, "
-    "dim_labels=b0f_0io->b0f, metadata={op_name=\"jit(f)/conv_general_dilated\"}",
+    'dim_labels=b0f_0io->b0f, metadata={op_name="jit(f)/conv_general_dilated"}',
 )
 DOT = (
     "%l = s8[64,32]{1,0} parameter(0)",
