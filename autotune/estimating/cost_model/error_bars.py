@@ -127,7 +127,9 @@ def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str)
     if bars is None or estimate.error is None:
         return estimate
     whole_us, xla_us = estimate.error * estimate.time_us, estimate.xla_us
-    known_us = min((constants.xla_error(chip) or 0.0) * xla_us, whole_us)  # the rest: the kernel
+    unsure_us = whole_us - (constants.kernel_error(chip) or 0.0) * estimate.kernel_us
+    known_us = max((constants.xla_error(chip) or 0.0) * xla_us, min(unsure_us, xla_us))
+    known_us = min(known_us, whole_us)  # the rest: the kernel
     kernel_us = max(whole_us - known_us, (bars.kernels or 0.0) * estimate.kernel_us)
     error = (kernel_us + max(known_us, (bars.xla or 0.0) * xla_us)) / estimate.time_us
     if error <= estimate.error * (1 + ROUNDING):
