@@ -84,9 +84,9 @@ class Lessons:
     """Predicts the candidates of one problem from its own trials and those of others. A candidate
     may be added later. ``are_sure``: enough of them were compiled to the same bodies, so that a
     search may end by them, half of them for another chip or compiler; other costs of theirs, or of
-    another version of the kernel, only say what to try first. ``worth``: the share of the best time that a compile must be expected to
-    save. ``error``: the share that nine of ten of their predictions were within
-    once they were compiled; infinite where too few were."""
+    another version of the kernel, only say what to try first. ``worth``: the share of the best time
+    that a compile must be expected to save. ``error``: the share that nine of ten of their
+    predictions were within once they were compiled; infinite where too few were."""
 
     def __init__(self, key: Key, chip: ChipInfo) -> None:
         self._key, self._chip = key, chip
