@@ -146,17 +146,12 @@ def _of_model(
         root = str(here) if (here / top).exists() or (here / f"{top}.py").exists() else ""
         ref = KernelRef(path="", attribute=function, module=place, root=root)
     known = installed_kernels()
+    names, refs = tuple(known), tuple(known.values())
     chip = parse_chip(chips[0]) if chips else None
     with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
         ref = pool.ask(ReadCall(ref=ref, words=words))
         collected = pool.ask(
-            CollectKernels(
-                ref=ref,
-                chip=chip,
-                names=tuple(known),
-                refs=tuple(known.values()),
-                declare=declare is not None,
-            )
+            CollectKernels(ref=ref, chip=chip, names=names, refs=refs, declare=bool(declare))
         )
     problems, undeclared = tuple(collected.problems), tuple(collected.undeclared)
     if declare is not None and collected.declarations:
@@ -176,14 +171,12 @@ def _tell_of_imports(declare: Path, ref: KernelRef, collected: Collected) -> Non
     model = Path(ref.path or f"{ref.root}/_")
     files = (model, declare.resolve())
     root, own = (next(f for f in p.parents if not (f / "__init__.py").exists()) for p in files)
-    unnamed = sum(kernel.source.startswith(f"{model}:") for kernel in collected.undeclared)
-    if unnamed and not model.stem.isidentifier():
-        calls = counted(unnamed, "kernel")
-        echo(f"{calls} of {model.name} cannot be declared: no module has such a name", err=True)
+    is_own = any(kernel.source.startswith(f"{model}:") for kernel in collected.undeclared)
+    if is_own and not model.stem.isidentifier():
+        echo(f"no kernel of {model.name} can be declared: no module has such a name", err=True)
     tops = {name.partition(".")[0] for call in collected.declarations for name in call.imports}
     near = [n for n in sorted(tops) if (root / n).is_dir() or (root / f"{n}.py").is_file()]
-    lacks = ", ".join(name for name in near if find_spec(name) is None)
-    if root != own and lacks:
+    if root != own and (lacks := ", ".join(name for name in near if find_spec(name) is None)):
         remedy = f"write it there, or set PYTHONPATH={root}"
         echo(f"{declare} imports {lacks} from {root}: {remedy}", err=True)
 
@@ -230,9 +223,8 @@ def _missed_of(url: str) -> tuple[WorkloadProblem, ...]:
     try:
         while len(problems) < _MOST_MISSES:
             page = json.loads(remote.call("GET", f"/v1/misses?limit={_PAGE}{cursor}"))
-            problems += [
-                _wanted(from_data(Key, miss["key"]), miss["count"]) for miss in page["misses"]
-            ]
+            for miss in page["misses"]:
+                problems.append(_wanted(from_data(Key, miss["key"]), miss["count"]))
             if page["next"] is None:
                 break
             cursor = f"&cursor={page['next']}"

@@ -28,19 +28,17 @@ def test_a_workload_names_files_as_tune_looks_for_them_from_its_folder(tmp_path)
     [
         ("out/net.py", ""),
         ("net.py", "out/k.py imports net from {0}: write it there, or set PYTHONPATH={0}"),
-        ("my-net.py", "1 kernel of my-net.py cannot be declared: no module has such a name"),
+        ("my-net.py", "no kernel of my-net.py can be declared: no module has such a name"),
     ],
 )
 def test_who_declares_kernels_hears_which_modules_are_not_found(model, told, tmp_path):
-    file = tmp_path / model
     (tmp_path / "out").mkdir()
-    file.touch()
+    (tmp_path / model).touch()
+    ref = KernelRef(path=str(tmp_path / model), attribute="step")
     made = [DeclaredCall("k", ("autotune", "net"), "def {name}(x): ...\n", "x=f32[8,128]")]
     undeclared = [UndeclaredKernel(name="body", source=f"{tmp_path}/my-net.py:3")]
+    answers = [ref, Collected([], undeclared, "", made)]
     with mock.patch("autotune.cli.shared.new_pool") as pool:
-        pool.return_value.__enter__.return_value.ask.side_effect = [
-            KernelRef(path=str(file), attribute="step"),
-            Collected([], undeclared, "", made),
-        ]
+        pool.return_value.__enter__.return_value.ask.side_effect = answers
         done = autotune_here("collect", f"{model}:step", "--declare", "out/k.py", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr.strip() == told.format(tmp_path)

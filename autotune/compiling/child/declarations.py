@@ -100,17 +100,11 @@ def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[P
     """The calls that it makes, and what it gives back. Raises what it raises."""
     import jax
 
-    arrays = {
-        path: jax.ShapeDtypeStruct(array.shape, array.dtype)
-        for path, array in _arrays(given).items()
-    }
+    arrays = {p: jax.ShapeDtypeStruct(a.shape, a.dtype) for p, a in _arrays(given).items()}
 
     def called(*values: Any) -> Any:
         by_path = dict(zip(arrays, values, strict=True))
-        every = {
-            name: texts.mapped(value, name, lambda path, leaf: by_path.get(path, leaf))
-            for name, value in given.items()
-        }
+        every = {name: texts.mapped(value, name, by_path.get) for name, value in given.items()}
         meshes = [name for name, value in given.items() if isinstance(value, _Mesh)]
         return function(**every | dict.fromkeys(meshes, jax.sharding.get_abstract_mesh()))
 

@@ -132,17 +132,15 @@ class FunctionKernel:
         """The key of a call: its sizes by name, the dtype of its first floating array, and as
         options its static arguments and what dtypes differ. Raises ``InvalidInputError``."""
         form = _Form(self, arguments)
-        return Problem(
-            dims=tuple(form.sizes().items()),
-            dtype=form.dtype,
-            options=tuple(form.options().items()),
-        )
+        dims, options = tuple(form.sizes().items()), tuple(form.options().items())
+        return Problem(dims=dims, dtype=form.dtype, options=options)
 
     def kernel(self, arguments: Arguments) -> Kernel:
         """The declaration for calls of this form. Raises ``InvalidInputError``."""
         form = _Form(self, arguments)
         form.check_values(self.problem(arguments))
-        sizes, default, mesh = form.sizes(), self.defaults, self.mesh
+        sizes, static = form.sizes(), form.options().items()
+        default, mesh = self.defaults, self.mesh
         reference = self.reference and form.bound(self.reference, None)
         baseline = self.baseline and form.bound(self.baseline, None)
         return Kernel(
@@ -150,8 +148,7 @@ class FunctionKernel:
             dims=tuple(sizes),
             dtypes=(form.dtype, *(dtype for dtype in DTYPES if dtype != form.dtype)),
             options=tuple(
-                Option(name=name, choices=(), default=self._default(name, value))
-                for name, value in form.options().items()
+                Option(name=n, choices=(), default=self._default(n, v)) for n, v in static
             ),
             axes=tuple(self._axis(name, form) for name in self.axes),
             default=lambda _: default,
@@ -168,10 +165,9 @@ class FunctionKernel:
     def _default(self, name: str, value: OptionValue) -> OptionValue:
         """What a problem has that does not name the option; of what has no default the call's."""
         parameter = self.signature.parameters.get(name)
-        default = parameter.default if parameter else inspect.Parameter.empty
-        return (
-            value if default is inspect.Parameter.empty else texts.option_value(default, self.home)
-        )
+        empty = inspect.Parameter.empty
+        default = parameter.default if parameter else empty
+        return value if default is empty else texts.option_value(default, self.home)
 
     def _axis(self, name: str, form: "_Form") -> Axis:
         values, default = self.axes[name], self.defaults[name]
@@ -274,11 +270,8 @@ class _Form:
     def options(self) -> dict[str, Any]:
         """Static arguments, and dtypes that are not that of the problem."""
         home = self.kernel.home
-        dtypes = {
-            f"{path}.dtype": array.dtype
-            for path, array in self.arrays.items()
-            if array.dtype != self.dtype
-        }
+        others = [(path, a.dtype) for path, a in self.arrays.items() if a.dtype != self.dtype]
+        dtypes = {f"{path}.dtype": dtype for path, dtype in others}
         return {p: texts.option_value(leaf, home) for p, leaf in self.static.items()} | dtypes
 
     def text(self) -> str:
@@ -292,10 +285,7 @@ class _Form:
 
     def _filled(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with these arrays in their places."""
-        return {
-            name: texts.mapped(value, name, lambda path, leaf: arrays.get(path, leaf))
-            for name, value in self.arguments.items()
-        }
+        return {n: texts.mapped(value, n, arrays.get) for n, value in self.arguments.items()}
 
     def complaint(self, problem: Problem) -> str | None:
         """Why such a call is impossible, or None. Contents that nobody can make anew are those of
