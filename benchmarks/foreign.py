@@ -94,7 +94,7 @@ def crosses(answer: Answer) -> bool:
     dims = answer["key"]["problem"]["dims"]
     if all(f"{name}={size}," in proof["ran"] for name, size in dims.items()):
         return True
-    several = [walked for walked, whole in proof["covered"]["blocks"] if whole > 1]
+    several = [walked or 0 for walked, whole in proof["covered"]["blocks"] if whole != 1]
     return bool(several) and min(several) > 1
 
 

@@ -218,10 +218,10 @@ class IntegerRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """What the small problems have of the real one. ``blocks``: steps of each grid axis, call by
-    call. ``ragged``: dimensions that end in a part of a block. ``ways``: results, true or false, of
-    all comparisons that do not depend on data; ``by_data``: how many do. ``integers``: contents
-    that steer the kernel."""
+    """What the small problems have of the real one. ``blocks``: steps of each axis of the grid and
+    of each pipeline in the body, call by call. ``ragged``: dimensions that end in a part of a
+    block. ``ways``: results, true or false, of all comparisons that do not depend on data;
+    ``by_data``: how many do. ``integers``: contents that steer the kernel."""
 
     blocks: Annotated[tuple[Walked, ...], limits.Limit(longest=_MOST_AXES)]
     ragged: Walked

@@ -154,7 +154,8 @@ def ran_text(proof: Proof, ran: str) -> str:
     covered = proof.covered
     if covered is None:
         return ran
-    axes = [f"{axis.small} of {axis.real}" for axis in dict.fromkeys(covered.blocks) if axis.real]
+    walked = dict.fromkeys(covered.blocks)
+    axes = [f"{axis.small} of {axis.real}" if axis.real else "unknown" for axis in walked]
     has = [f"{' × '.join(axes)} blocks"] if axes else []
     if covered.ragged.real:
         has.append(f"{covered.ragged.small} of {covered.ragged.real} ragged ends")

@@ -1,6 +1,6 @@
 """Whether a small problem crosses the borders that the real one crosses, read from both traces."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 from autotune.compiling.child.trace import pallas_call
 from autotune.compiling.child.trace.blocks import array_of, block_shape, starts
 from autotune.compiling.child.trace.calls import as_pallas_call, walked
-from autotune.compiling.child.trace.scalars import open_jaxpr
+from autotune.compiling.child.trace.scalars import open_jaxpr, source_of
 from autotune.compiling.child.verify.conditions import (
     Ends,
     Range,
@@ -28,6 +28,7 @@ from autotune.declaring.kernel import Array
 from autotune.domain.evidence import ENOUGH_BLOCKS, Covered, Walked
 from autotune.domain.problem import Problem
 
+_TILE = 128  # its longer side
 _ROWS = 64  # different ones, of operands that name some
 
 
@@ -38,7 +39,8 @@ class CallBorders:
     of each loop of the body in the order of the program, None where they depend on data. ``ways``:
     of the comparisons in index maps and body. ``inside``: whether all blocks of each operand and
     dimension begin in the array. ``ends``: of them and of what the body accesses. ``rows``: of each
-    operand that names some, how many different ones, and how many."""
+    operand that names some, how many different ones, and how many. ``pipelines``: steps of each
+    axis of those in the body. ``source``: of the body's function."""
 
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
@@ -47,19 +49,26 @@ class CallBorders:
     inside: tuple[bool, ...] = ()
     ends: Ends = ()
     rows: tuple[tuple[int, int], ...] = ()
+    pipelines: tuple[int | None, ...] = ()
+    source: tuple[str, int] | None = None
+
+    @property
+    def steps(self) -> tuple[int | None, ...]:
+        return (*self.grid, *self.pipelines)
 
     def covers(self, real: "CallBorders", count: int) -> bool:
         """Whether this walks ``count`` blocks and turns, fewer only where the real call does, a
         ragged block wherever that does, and leaves no array in which that stays, nor reaches the
         end of one where that does not. With
         :data:`ENOUGH_BLOCKS` each comparison goes all its ways."""
-        has_steps = all(map(partial(_is_enough, count), zip_longest(self.grid, real.grid)))
+        has_steps = all(map(partial(_is_enough, count), zip_longest(self.steps, real.steps)))
         same_loops = len(self.loops) == len(real.loops)
         has_turns = not same_loops or all(
             map(partial(_is_enough, count), zip(self.loops, real.loops, strict=True))
         )
         has_ways = count < ENOUGH_BLOCKS or goes_all_ways(self.ways, real.ways)
-        is_alike = all(map(_is_as_ragged, self.blocks, real.blocks))
+        is_alike = self.source == real.source
+        is_alike = is_alike and all(map(_is_as_ragged, self.blocks, real.blocks))
         is_alike = is_alike and all(map(ge, self.inside, real.inside))
         is_alike = is_alike and all(map(_names_as_many, self.rows, real.rows))
         is_alike = is_alike and ends_alike(self.ends, real.ends)
@@ -72,7 +81,7 @@ reference."""
 
 
 def _covered(real: CallBorders, smalls: Sequence[CallBorders]) -> Covered:
-    grids = zip(real.grid, *(small.grid for small in smalls), strict=True)
+    grids = zip(real.steps, *(small.steps for small in smalls), strict=True)
     edges = [n for n, (block, extent) in enumerate(real.blocks) if extent % block]
     alike = [n for n in edges if any(_is_as_ragged(s.blocks[n], real.blocks[n]) for s in smalls)]
     ways = [small.ways for small in smalls if len(small.ways) == len(real.ways)]
@@ -90,7 +99,7 @@ def _sum(parts: Iterable[Walked]) -> Walked:
 
 
 def _ranks(calls: Borders) -> list[tuple[int, int]]:
-    return [(len(call.grid), len(call.blocks)) for call in calls]
+    return [(len(call.steps), len(call.blocks)) for call in calls]
 
 
 def _most(sizes: Iterable[int | None], real: int | None) -> int | None:
@@ -190,6 +199,8 @@ def _of_call(call: Any) -> CallBorders:
         end_of(None if first is None else Range(0, first + block - 1), extent)
         for first, (block, extent) in zip(firsts, blocks, strict=True)
     ]
+    body = walked(open_jaxpr(call.params["jaxpr"]))
+    loops = [eqn for eqn in body if eqn.primitive.name in ("scan", "while")]
     return CallBorders(
         grid=grid,
         blocks=blocks,
@@ -197,18 +208,30 @@ def _of_call(call: Any) -> CallBorders:
             first is not None and first < extent
             for first, (_, extent) in zip(firsts, blocks, strict=True)
         ),
-        loops=tuple(_loops(call.params["jaxpr"])),
+        loops=tuple(loop.params.get("length") for loop in loops),
         ways=ways,
         ends=(*walked_ends, *ends),
+        pipelines=tuple(size for loop in loops for size in _pipeline(loop)),
+        source=source_of(call.params["jaxpr"]),
     )
 
 
-def _loops(jaxpr: Any) -> Iterator[int | None]:
-    for eqn in walked(open_jaxpr(jaxpr)):
-        if eqn.primitive.name == "scan":
-            yield int(eqn.params["length"])
-        elif eqn.primitive.name == "while":
-            yield None
+def _pipeline(loop: Any) -> Sequence[int | None]:
+    """Steps of each axis of an ``emit_pipeline``. Only a loop is left of one, which ends by
+    counting on from the last axis: a count that has come to the steps of its axis becomes 0, and
+    that of the axis before goes on."""
+    eqns = open_jaxpr(loop.params.get("body_jaxpr", loop.params.get("jaxpr"))).eqns
+    tests = {eqn.outvars[0]: eqn.invars for eqn in eqns if eqn.primitive.name == "eq"}
+    steps: list[int | None] | None = None
+    for eqn in eqns:
+        if eqn.primitive.name == "select_n" and len(eqn.invars) == 3:
+            chosen, count, other = eqn.invars
+            if hasattr(chosen, "val"):  # the last axis is always counted
+                steps = []
+            elif steps is not None and getattr(other, "val", None) == 0:
+                compared, size = tests.get(chosen, (None, None))
+                steps[:0] = [getattr(size, "val", None)] if compared is count else []
+    return [None if size is None else int(size) for size in steps or ()]
 
 
 class Coverage:
@@ -253,6 +276,10 @@ class Coverage:
 
     def cuts_near(self, extent: int) -> frozenset[tuple[int, int]]:
         """Blocks, and lengths that they cut, of dimensions as long as this or, for a halo, less
-        than a block longer or shorter."""
-        pairs = (pair for call in self.real or () for pair in call.blocks)
+        than a block longer or shorter; and as many parts of this as an axis has steps: arrays may
+        be reshaped before the call, or copied by its body."""
+        calls = self.real or ()
+        steps = [n for call in calls for n in call.steps if n and not extent % (_TILE * n)]
+        pairs = [pair for call in calls for pair in call.blocks]
+        pairs += [(extent // n, extent) for n in steps]
         return frozenset((b, whole) for b, whole in pairs if abs(whole - extent) < b < whole)

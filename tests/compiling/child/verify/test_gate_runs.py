@@ -643,6 +643,39 @@ def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(maske
     assert checked(made, chip=Chip.V5E).ok is masked
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_each_axis_of_a_pipeline_in_the_body_is_walked(right, monkeypatch):
+    """No axis of the declaration cuts its columns, and three rows are three steps. A longer problem
+    is too much work to be run as it is."""
+    monkeypatch.setattr(gate, "_MOST_WORK", 0.0)
+
+    def step(x, out):
+        out[...] = 2 * x[...] + (0 if right else pl.program_id(2))
+
+    def body(x, out):
+        specs = [pl.BlockSpec((ROWS, 256), lambda i, _, k: (i, k))]
+        steps = (x.shape[0] // ROWS, 1, x.shape[1] // 256)
+        pltpu.emit_pipeline(step, grid=steps, in_specs=specs, out_specs=specs)(x, out)
+
+    def build(p, _):
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        shape = jax.ShapeDtypeStruct((p["rows"], p["cols"]), jnp.float32)
+        return pl.pallas_call(body, in_specs=[anywhere], out_specs=anywhere, out_shape=shape)
+
+    made = replace(
+        kernel(build, lambda x: 2 * x),
+        dims=("rows", "cols"),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], p["cols"]), dtype=p.dtype)],
+        build=build,
+    )
+    problem = made.problem_spec.parse("rows=64,cols=1024")
+    verdict = gate.check(made, problem, make_config({"block": ROWS}), Chip.V5E)
+    assert verdict.ok is right
+    if right:
+        assert verdict.proof.covered.blocks == ((3, 8), (1, 1), (3, 4))
+
+
 @pytest.mark.parametrize("is_reshaped", [False, True])
 @pytest.mark.parametrize(("first", "size"), [(-1, 1), (-16, 8), (ROWS, 1), (ROWS - 1, 2)])
 def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_reshaped):

@@ -168,6 +168,13 @@ def test_a_loop_of_the_body_keeps_three_turns():
     assert heads_of(problem(1024, 1024, 4096), turning) == [2048, 2048]
 
 
+def test_a_kernel_that_has_another_body_for_short_lengths_is_run_on_longer_ones():
+    def choosing(p):
+        return walking("heads", 16, source=("kernels.py", 10 if p["heads"] < 300 else 50))(p)
+
+    assert heads_of(problem(1024, 1024, 4096), choosing) == [512, 512]
+
+
 def test_what_a_declaration_makes_too_small_to_be_walked_is_three():
     made = kernel(reduced=lambda p: p.with_dims(heads=1))
     whole = problem(1024, 1024, 64)
