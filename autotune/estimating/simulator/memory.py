@@ -63,10 +63,7 @@ class ScalarMemory:
 
     def store(self, address: int, word: int | None) -> None:
         """Write one word, None where it cannot be computed."""
-        if address >> expressions.ALLOCATION_SHIFT == expressions.SHARED_ALLOCATION:
-            raise UnfitError(
-                f"it stores in more than {expressions.SHARED_ALLOCATION:,} allocations"
-            )
+        _refuse_shared(address)
         unknown = UnfitError("a scalar computed from vector data decides the time")
         self.stored[address] = unknown if word is None else word
 
@@ -75,6 +72,7 @@ class ScalarMemory:
     ) -> None:
         """Copy what a DMA copies from an operand, whose address may have been shifted from units of
         512 bytes to granules."""
+        _refuse_shared(target)
         count = granules * granule_bytes // _WORD_BYTES
         addresses = range(target, target + count)
         words = self.operands.get(operand)
@@ -93,6 +91,12 @@ class ScalarMemory:
         for address in self.stored:
             if where in (None, address >> expressions.ALLOCATION_SHIFT):
                 self.stored[address] = UnfitError(_FILLED)
+
+
+def _refuse_shared(address: int) -> None:
+    shared = expressions.SHARED_ALLOCATION
+    if address >> expressions.ALLOCATION_SHIFT == shared:
+        raise UnfitError(f"it stores in more than {shared:,} allocations")
 
 
 def _addresses(operand: int) -> tuple[int, int]:

@@ -94,18 +94,23 @@ def test_a_ring_takes_its_shards_by_the_link(name, shards, devices):
     assert made.parts[LINKS] > 0.9 * made.cycles_shared
 
 
+@pytest.mark.parametrize("allocation", [3, 1023, 2500])
 @pytest.mark.parametrize(("place", "crosses"), [(26, False), (15, False), (14, True), (2, True)])
-def test_a_copy_that_names_its_own_core_goes_to_no_device(place, crosses):
+def test_a_copy_that_names_its_own_core_goes_to_no_device(place, crosses, allocation):
     """Ragged dots of v6e and v7x load the number of their core; it says nothing of another chip."""
     core = (
         "%s4_s4 = sld [smem:[#allocation9]]",
         f"%s5_s5 = sshll.u32 %s4_s4, {place}",
+        f"%s7_s7 = smov [#allocation{allocation}]",
         "%s6_s6 = sadd.s32 134217728, %s5_s5",
     )
     flag = "/*dst_syncflagno=*/[#allocation3]"
-    named = f"{flag}, /*src_syncflagno=*/[#allocation5], /*overrides=*/%s6_s6"
+    named = "/*dst_syncflagno=*/%s7_s7, /*src_syncflagno=*/[#allocation5], /*overrides=*/%s6_s6"
     text = listing(*core, read(1).replace(flag, named), wait(3))
-    assert bool(cut(parse(text), {}).crossings) is crosses
+    crossings = cut(parse(text), {}).crossings.values()
+    assert bool(crossings) is crosses
+    for crossing in crossings:
+        assert crossing.received.source.startswith(f"({min(allocation, 1023) << 20}+")
 
 
 def test_a_wait_that_nothing_satisfies_is_named():
