@@ -366,20 +366,29 @@ class _Form:
         values = {} if config is None else dict(config.axes)
         taken = inspect.signature(function).parameters
         names = self._other_names(taken) if config is None else {}
+        kinds = {parameter.kind: name for name, parameter in taken.items()}
+        star = kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
+        if config or inspect.Parameter.VAR_KEYWORD in kinds or star in self.arguments:
+            star = ""
         if config is not None:
             values |= {name: getattr(config, name) for name in PARAMS if name in taken}
 
         def call(*arrays: Any) -> Any:
             tree = self._filled(dict(zip(self.arrays, arrays, strict=True)))
             tree = {names.get(name, name): value for name, value in tree.items()}
+            if star:  # a reference gets by place what it does not name
+                tree[star] = tuple(tree[n] for n in self._with_arrays() if n not in taken)
             return _called(function, tree | values, lenient=config is None)
 
         return call
 
+    def _with_arrays(self) -> list[str]:
+        return [name for name, value in self.arguments.items() if texts.has_arrays(value)]
+
     def _other_names(self, taken: Mapping[str, inspect.Parameter]) -> dict[str, str]:
         """What a reference calls the arrays that it does not know by name: those that it needs
         besides, in the same order. Raises ``InvalidInputError`` where that is not sure."""
-        arrays = [name for name, value in self.arguments.items() if texts.has_arrays(value)]
+        arrays = self._with_arrays()
         needed = (n for n, p in taken.items() if p.default is p.empty and "VAR" not in p.kind.name)
         lacks = [name for name in needed if name not in self.arguments]
         names = dict(zip((n for n in arrays if n not in taken), lacks, strict=False))
