@@ -170,13 +170,13 @@ def _tell_of_imports(declare: Path, ref: KernelRef, collected: Collected) -> Non
     """Which modules of the model others do not find, or cannot name."""
     model = Path(ref.path or f"{ref.root}/_")
     files = (model, declare.resolve())
-    root, own = (next(f for f in p.parents if not (f / "__init__.py").exists()) for p in files)
+    root, place = (next(f for f in p.parents if not (f / "__init__.py").exists()) for p in files)
     is_own = any(kernel.source.startswith(f"{model}:") for kernel in collected.undeclared)
     if is_own and not model.stem.isidentifier():
         echo(f"no kernel of {model.name} can be declared: no module has such a name", err=True)
     tops = {name.partition(".")[0] for call in collected.declarations for name in call.imports}
     near = [n for n in sorted(tops) if (root / n).is_dir() or (root / f"{n}.py").is_file()]
-    if root != own and (lacks := ", ".join(name for name in near if find_spec(name) is None)):
+    if root != place and (lacks := ", ".join(name for name in near if find_spec(name) is None)):
         remedy = f"write it there, or set PYTHONPATH={root}"
         echo(f"{declare} imports {lacks} from {root}: {remedy}", err=True)
 

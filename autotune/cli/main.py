@@ -214,8 +214,8 @@ def _run(given: list[str]) -> NoReturn:
         _refuse(_usage_text(error), given)
     except (click.Abort, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        kept = ": what was finished is kept, the same command goes on" * (given[:1] != ["serve"])
-        echo(f"interrupted{kept}", err=True)
+        goes_on = ": what was finished is kept, the same command goes on" * (given[:1] != ["serve"])
+        echo(f"interrupted{goes_on}", err=True)
         sys.exit(130)
     except AutotuneError as error:
         from autotune.wording.outcome import error_text

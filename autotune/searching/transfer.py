@@ -119,12 +119,12 @@ class Lessons:
         times = self._times(core_us, fitted.deviation, list(timed.values()), alike)
         return _without_twins(times, self._asked, timed)
 
-    def _judge(self, known: Sequence[tuple[Key, Config, StepCost, Estimated]]) -> bool:
+    def _judge(self, known: Sequence[_Known]) -> bool:
         """Whether enough is known to predict anything; and how far that is to be believed."""
         others = [key for key, *_ in known if key != self._key]
         elsewhere = sum(_asked_for(key) == _asked_for(self._key) for key in others)
-        own, of_others = len(known) - len(others), list(map(_body, others))
-        is_own_enough = own + min(own, elsewhere) >= ENOUGH_OWN
+        of_problem, of_others = len(known) - len(others), list(map(_body, others))
+        is_own_enough = of_problem + min(of_problem, elsewhere) >= ENOUGH_OWN
         alike = [(step, outcome) for key, _, step, outcome in known if key == self._key]
         surprises = [o.surprise for _, o in alike if o.surprise is not None]
         is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY

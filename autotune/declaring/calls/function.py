@@ -365,11 +365,7 @@ class _Form:
         a reference does not take. Raises ``InvalidInputError`` for one that cannot be called."""
         values = {} if config is None else dict(config.axes)
         taken = inspect.signature(function).parameters
-        names = self._other_names(taken) if config is None else {}
-        kinds = {parameter.kind: name for name, parameter in taken.items()}
-        star = kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
-        if config or inspect.Parameter.VAR_KEYWORD in kinds or star in self.arguments:
-            star = ""
+        names, star = (self._other_names(taken), self._star(taken)) if config is None else ({}, "")
         if config is not None:
             values |= {name: getattr(config, name) for name in PARAMS if name in taken}
 
@@ -381,6 +377,12 @@ class _Form:
             return _called(function, tree | values, lenient=config is None)
 
         return call
+
+    def _star(self, taken: Mapping[str, inspect.Parameter]) -> str:
+        """The name of the ``*args`` that get arrays by place, or nothing: ``**kwargs`` get all."""
+        kinds = {parameter.kind: name for name, parameter in taken.items()}
+        star = kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
+        return "" if inspect.Parameter.VAR_KEYWORD in kinds or star in self.arguments else star
 
     def _with_arrays(self) -> list[str]:
         return [name for name, value in self.arguments.items() if texts.has_arrays(value)]

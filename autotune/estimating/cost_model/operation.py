@@ -76,10 +76,7 @@ def xla_time(
     waited = [_operation_time(each) for each in shown]
     start_us = constants.start_us() if schedule else 0.0
     time_us = start_us + sum(operation.time_us for operation in waited)
-    by_kind: dict[str, float] = {}
-    for each in shown:
-        kind = each.operation.kind
-        by_kind[kind] = by_kind.get(kind, 0.0) + each.exposed_us
+    by_kind = time_by_kind(shown)
     per_us = sum(operation.runs for operation in waited) / (time_us or 1.0)
     whole_us = time_us - start_us + sum(kernels_us)
     unknown = tuple(
@@ -118,6 +115,15 @@ def relayout_us(operations: Iterable[OperationTime]) -> float:
 def is_relayout(name: str) -> bool:
     """Whether an instruction of XLA of that name changes nothing but the layout."""
     return bool(_RELAYOUT.match(name))
+
+
+def time_by_kind(operations: Iterable[TimedOperation]) -> dict[str, float]:
+    """Microseconds in which nothing else goes on, by what an operation does."""
+    by_kind: dict[str, float] = {}
+    for each in operations:
+        kind = each.operation.kind
+        by_kind[kind] = by_kind.get(kind, 0.0) + each.exposed_us
+    return by_kind
 
 
 def hbm_bytes_per_us(chip: ChipInfo) -> float:

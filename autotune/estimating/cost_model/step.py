@@ -12,6 +12,7 @@ from autotune.estimating.cost_model.operation import (
     TimedOperation,
     is_relayout,
     longest_branches,
+    time_by_kind,
     timeline,
 )
 from autotune.estimating.roofline import peak_ops_per_s
@@ -146,11 +147,9 @@ def _error(kind: StepKind, basis: Basis, chip: str, group: Sequence[TimedOperati
 
 def _xla_error(kind: StepKind, chip: str, group: Sequence[TimedOperation]) -> float | None:
     """What else a product does is hidden by it."""
-    by_kind: dict[str, float] = {}
-    for each in group:
-        does = each.operation.kind
-        if kind is StepKind.PRODUCT and does != constants.SPATIAL:
-            does = constants.PRODUCTS[0]
-        by_kind[does] = by_kind.get(does, 0.0) + each.exposed_us
+    by_kind = time_by_kind(group)
+    if kind is StepKind.PRODUCT:
+        spatial_us = by_kind.pop(constants.SPATIAL, 0.0)
+        by_kind = {constants.PRODUCTS[0]: sum(by_kind.values()), constants.SPATIAL: spatial_us}
     runs = sum(each.runs for each in group)
     return constants.xla_error(chip, by_kind, runs / (sum(by_kind.values()) or 1.0))

@@ -127,12 +127,16 @@ def _sum(text: str) -> Expression:
     return Expression("(" + "+".join(term.source for term in terms) + ")", reads)
 
 
+def allocation_address(number: str) -> int:
+    """Where an ``#allocationN`` begins."""
+    return min(int(number), SHARED_ALLOCATION) << ALLOCATION_SHIFT
+
+
 def _term(text: str) -> Expression:
     allocation = _ALLOCATION.match(text)
     if allocation is None:
         return _expression(text)
-    number = min(int(allocation[1]), SHARED_ALLOCATION)
-    return Expression(str(number << ALLOCATION_SHIFT))
+    return Expression(str(allocation_address(allocation[1])))
 
 
 def _number(text: str) -> int:

@@ -21,10 +21,9 @@ from autotune.estimating.simulator.bundles import (
 )
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.scalars import (
-    ALLOCATION_SHIFT,
-    SHARED_ALLOCATION,
     Expression,
     Instruction,
+    allocation_address,
     understand,
     value_of,
 )
@@ -335,7 +334,7 @@ class _Search:
             return value
         if len(allocations) != 1 or not self._computes(value, to_smem):
             return None
-        base = min(int(allocations.pop()), SHARED_ALLOCATION) << ALLOCATION_SHIFT
+        base = allocation_address(allocations.pop())
         return Expression(f"({base}+({value.source}&{_SEMAPHORE_BITS}))", value.reads)
 
     def _allocations(self, names: Iterable[str], *first: Operation) -> set[str]:

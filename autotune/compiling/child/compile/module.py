@@ -237,8 +237,8 @@ class _Walk:
         """Opcodes of an instruction and of what it calls."""
         inner = [self.computations.get(name, {}).values() for name in instruction.called]
         is_spatial = instruction.opcode == "convolution" and _NO_DOT.search(instruction.text)
-        own = SPATIAL if is_spatial else instruction.opcode
-        return {own}.union(*(self._does(each) for each in chain(*inner)))
+        opcode = SPATIAL if is_spatial else instruction.opcode
+        return {opcode}.union(*(self._does(each) for each in chain(*inner)))
 
     def _texts(self, instruction: HloInstruction) -> Iterator[str]:
         """Of an instruction and, where it is a fusion, of what is fused."""

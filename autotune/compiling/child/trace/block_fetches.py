@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 MAX_ENUMERATED_STEPS = 1 << 24
-_FETCHED_AFTER = (
-    3  # steps: a block is waited for in the step after it is left, and fetched one ahead
-)
+# steps: a block is waited for in the step after it is left, and fetched one ahead
+_FETCHED_AFTER = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
