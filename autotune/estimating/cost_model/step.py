@@ -149,7 +149,7 @@ def _xla_error(kind: StepKind, chip: str, group: Sequence[TimedOperation]) -> fl
     """What else a product does is hidden by it."""
     by_kind = time_by_kind(group)
     if kind is StepKind.PRODUCT:
-        spatial_us = by_kind.pop(constants.SPATIAL, 0.0)
-        by_kind = {constants.PRODUCTS[0]: sum(by_kind.values()), constants.SPATIAL: spatial_us}
+        new = {kind: by_kind.pop(kind, 0.0) for kind in (constants.SPATIAL, constants.PRECISE)}
+        by_kind = {constants.PRODUCTS[0]: sum(by_kind.values()), **new}
     runs = sum(each.runs for each in group)
     return constants.xla_error(chip, by_kind, runs / (sum(by_kind.values()) or 1.0))

@@ -26,6 +26,7 @@ from autotune.estimating.simulator.lowering import (
     HBM_READ,
     HBM_WRITE,
     LINK_WAITED,
+    ON_CHIP,
     SIGNALLED,
     STEP,
     TOLD,
@@ -111,6 +112,7 @@ class Channel:
     write_cost: float
     read_latency: float
     write_latency: float
+    chip_latency: float  # of a copy within the chip
     shared: bool
     granule_bytes: int
     link_bytes_per_cycle: float  # of one link, one way
@@ -127,6 +129,7 @@ def shared(chip: ChipConstants) -> Channel:
         write_cost=chip.write_cost,
         read_latency=chip.real_read_latency_cycles,
         write_latency=chip.write_latency_cycles,
+        chip_latency=min(chip.read_latency_cycles, chip.real_read_latency_cycles),
         shared=True,
         granule_bytes=chip.granule_bytes,
         link_bytes_per_cycle=chip.link_bytes_per_cycle,
@@ -241,9 +244,11 @@ class _Engine:
         issued = clock + self.waited
         weight = bool(kind & HBM_READ) + bool(kind & HBM_WRITE) * self._channel.write_cost
         begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
-        latency = self._channel.write_latency if kind & HBM_WRITE else self._channel.read_latency
-        latency = latency if ways < 2 else max(latency, self._channel.read_latency)
         device, hops = _device(overrides), 0
+        is_local = kind == ON_CHIP and device is None
+        latency = self._channel.chip_latency if is_local else self._channel.read_latency
+        latency = self._channel.write_latency if kind & HBM_WRITE else latency
+        latency = latency if ways < 2 else max(latency, self._channel.read_latency)
         if device is not None:
             hops, left = self._cross(issued, size, device)
             moved = max(moved, left)

@@ -181,7 +181,8 @@ def copied_from(
     origin = _origin(copy.arguments[0].reads, definitions) or ""
     if origin in operands:
         return expressions.Expression(str(operand_address(operands[origin])), (origin,))
-    is_plain = copy.opcode == "dma.hbm_to_smem" and "steps_per_stride" not in copy.argument_names
+    is_array = copy.opcode in ("dma.hbm_to_smem", "dma.vmem_to_smem")
+    is_plain = is_array and "steps_per_stride" not in copy.argument_names
     return copy.arguments[0] if is_plain else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from autotune.estimating.simulator import memory as memories
@@ -29,6 +30,7 @@ from autotune.estimating.simulator.scalars import (
 )
 
 _LOCAL_DMA = re.compile(r"dma\.(hbm|vmem|smem|cmem)_to_(hbm|vmem|smem|cmem)\Z")
+_SPILL = "_spill]"
 _LARGEST = 2**31 - 1  # above it a constant is negative
 _ALLOCATION = re.compile(r"#allocation(\d{1,9})\b")
 _AMOUNT = re.compile(r", (\d{1,10})\Z")
@@ -385,12 +387,14 @@ class _Search:
         self, values: Sequence[Expression], operands: Mapping[str, CallOperand]
     ) -> set[str] | None:
         """What values depend on; None where they cannot be computed."""
-        trial = _Search(definitions=self.definitions, stores=[], operands=operands)
+        spills = [store for store in self.stores if _SPILL in store.text]
+        trial = _Search(definitions=self.definitions, stores=spills, operands=operands)
         try:
             trial.include([name for value in values for name in value.reads])
         except UnfitError:
             return None
-        read = (name for instruction in trial.instructions.values() for name in instruction.reads())
+        taken = chain(trial.instructions.values(), trial.lasting.values())
+        read = (name for instruction in taken for name in instruction.reads())
         return {*read, *(name for value in values for name in value.reads)}
 
 

@@ -134,29 +134,39 @@ def test_a_copy_to_an_unknown_place_in_smem_makes_all_of_smem_unknown():
     assert never_written.hbm_bytes_read == 16 * 32
 
 
+_BEGIN = "%s3_s3 = scalar_lea.hbm %s0_s0, 1"
+_SPILLED = (
+    "%7 = sst [smem:[#allocation9_spill]] %s0_s0",
+    "%s5_s5 = sld [smem:[#allocation9_spill]]",
+    "%s3_s3 = scalar_lea.vmem %s5_s5, 1",
+)
+
+
 @pytest.mark.parametrize(
-    ("shifted", "given", "size"),
+    ("lines", "begin", "given", "size"),
     [
-        (("%s4_s4 = sshll.u32 %s3_s3, 4",), {0: [0] * 128 + [64]}, 64),  # v5e: units of 512 bytes
-        ((), {0: [0] * 8 + [64]}, 64),  # v6e: granules
-        ((), {0: [0] * 7 + [64]}, 0),
-        ((), {}, None),
+        # v5e: units of 512 bytes
+        ((_BEGIN, "%s4_s4 = sshll.u32 %s3_s3, 4"), "%s4_s4", {0: [0] * 128 + [64]}, 64),
+        ((_BEGIN,), "%s3_s3", {0: [0] * 8 + [64]}, 64),  # v6e: granules
+        ((_BEGIN,), "%s3_s3", {0: [0] * 7 + [64]}, 0),
+        ((_BEGIN,), "%s3_s3", {}, None),
+        (_SPILLED, "%s3_s3", {0: [0] * 8 + [64]}, 64),
     ],
 )
-def test_a_copy_to_smem_may_begin_within_an_operand(shifted, given, size):
-    begin = "%s4_s4" if shifted else "%s3_s3"
+@pytest.mark.parametrize("memory", ["hbm", "vmem"])
+def test_a_copy_to_smem_may_begin_within_an_operand(lines, begin, given, size, memory):
+    """Where indices lie that XLA gathers by, and where its address was spilled."""
     copy = (
-        f"%50 = dma.hbm_to_smem (%p2_p2), /*hbm=*/{begin}, /*size_in_granules=*/16, "
+        f"%50 = dma.{memory}_to_smem (%p2_p2), /*{memory}=*/{begin}, /*size_in_granules=*/16, "
         "/*smem=*/[#allocation5], /*dst_syncflagno=*/[#allocation3]"
     )
-    lines = ["%s3_s3 = scalar_lea.hbm %s0_s0, 1", *shifted]
     used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
-    test = "%p2_p2 = scmp.eq.s32.totalorder {}, 0"
+    test, own = "%p2_p2 = scmp.eq.s32.totalorder {}, 0", 16 if memory == "hbm" else 0
     result = run(*lines, test.format("0"), copy, *used, scalars=given)
     if size is None:
         assert "scalar operand 0" in result.reason
     else:
-        assert result.hbm_bytes_read == (16 + size) * 32
+        assert result.hbm_bytes_read == (own + size) * 32
     skipped = run(*lines, test.format("1"), copy, *used, scalars=given)
     assert skipped.hbm_bytes_read == 0
 

@@ -29,7 +29,7 @@ from autotune.compiling.child.compile.hlo import CYCLES, PALLAS_CALL
 from autotune.compiling.child.compile.origins import Origins
 from autotune.compiling.child.compile.transfers import transfer
 from autotune.domain.explanation import Phase, ScheduledOperation
-from autotune.estimating.simulator.constants import SPATIAL
+from autotune.estimating.simulator.constants import PRECISE, SPATIAL
 
 T = TypeVar("T")
 
@@ -42,17 +42,20 @@ _FREE = (
     *("partition-id", "replica-id", "opt-barrier", "domain", "async-update"),
 )
 _UPDATE = "call-update"  # hands a SparseCore, started before, its operand: from here on it works
-_GATHERS = re.compile(r'"OFFLOAD_GATHER",.*?"hbm_bandwidth_adjustment_factor":([\d.]+)')
-_NO_CODE = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding)"')
+_BY_ROWS = re.compile(r'"OFFLOAD_(GATHER|SCATTER)",.*?"hbm_bandwidth_adjustment_factor":([\d.]+)')
+_NO_CODE = re.compile(
+    r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding|AssumeGatherIndicesInBound)"'
+)
 _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 _KINDS = (  # rare ones first
     *("custom-call", "sort", "scatter", "gather", "reduce-window", "dynamic-update-slice"),
     *("select-and-scatter", "rng-bit-generator", "rng", "fft", "cholesky", "triangular-solve"),
-    *("topk", SPATIAL, "convolution", "dot", "reduce"),
+    *("topk", SPATIAL, PRECISE, "convolution", "dot", "reduce"),
 )
 _NO_DOT = re.compile("conv_general_dilated|_group_count=")  # JAX's name of it, or XLA's of groups
+_PASSES = "operand_precision={high"  # high or highest
 _SLICES = {"dynamic-slice", "dynamic-update-slice"}
 _FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
@@ -191,7 +194,8 @@ class _Walk:
         moved = phase is not Phase.DONE and (crossing is None or phase is Phase.WHOLE)
         first = place.scope.computation.get(next(iter(instruction.operands), ""))
         source = ARRAY.search(first.result) if first and opcode == "copy" else None
-        share = first and _GATHERS.search(first.text)
+        share = first and _BY_ROWS.search(first.text)
+        works = first if first and opcode == _UPDATE else instruction
         return ScheduledOperation(
             name=instruction.name,
             opcode=opcode,
@@ -200,11 +204,11 @@ class _Walk:
             awaits=awaits,
             is_ahead="cross_program_prefetch_index" in instruction.text,
             is_write=source is not None and space(source) != "0",
-            hbm_share=float(share[1]) if share else 1.0,
+            hbm_share=float(share[2]) if share else 1.0,
             hbm_bytes=self._hbm_bytes(instruction, place.scope.computation) if moved else 0,
             expected_cycles=0 if expected >= _NO_IDEA else expected,
             is_kernel=PALLAS_CALL in instruction.text,
-            kind=next(filter(self._does(instruction).__contains__, _KINDS), ""),
+            kind=next(filter(self._does(works).__contains__, _KINDS), ""),
             flops=sum(flops for flops, _ in made),
             dtype=max(made)[1] if made else "",
             transfer=crossing,
@@ -236,8 +240,11 @@ class _Walk:
     def _does(self, instruction: HloInstruction) -> set[str]:
         """Opcodes of an instruction and of what it calls."""
         inner = [self.computations.get(name, {}).values() for name in instruction.called]
-        is_spatial = instruction.opcode == "convolution" and _NO_DOT.search(instruction.text)
-        opcode = SPATIAL if is_spatial else instruction.opcode
+        opcode, text = instruction.opcode, instruction.text
+        if opcode in ("convolution", "dot"):
+            opcode = PRECISE if _PASSES in text else opcode
+            opcode = SPATIAL if _NO_DOT.search(text) else opcode
+        opcode = "" if _NO_CODE.search(text) else opcode
         return {opcode}.union(*(self._does(each) for each in chain(*inner)))
 
     def _texts(self, instruction: HloInstruction) -> Iterator[str]:
@@ -255,11 +262,14 @@ class _Walk:
             moved = min(map(padded_bytes, arrays[:1] if is_update else arrays), default=0)
             return moved * sum(space(array) == "0" for array in arrays)
         written = sum(arrays_bytes(instruction.result))
-        if instruction.opcode == _UPDATE:  # its result names the operand beside what is written
-            *_, made = ARRAY.finditer(instruction.result)
-            read = 32 // int(made[2] or 32)  # rows of 16 bits share their words, and both are read
-            gathers = _GATHERS.search(computation[instruction.operands[0]].text)
-            return padded_bytes(made) * (1 + read) if gathers else written
+        if instruction.opcode == _UPDATE:  # its result names the operands beside what is written
+            by_rows = _BY_ROWS.search(computation[instruction.operands[0]].text)
+            *given, made = ARRAY.finditer(instruction.result)
+            together = 32 // int(made[2] or 32)  # rows of 16 bits share their words
+            if by_rows and by_rows[1] == "SCATTER":  # in place
+                read = together * max(map(padded_bytes, given[1:]))
+                return read + 2 * min(read, padded_bytes(made))
+            return padded_bytes(made) * (1 + together) if by_rows else written
         operands = [
             computation[name].result for name in instruction.operands if name in computation
         ]

@@ -15,12 +15,13 @@ from autotune.compiling.child.trace.pallas_call import Call
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
-from autotune.estimating.simulator.bundles import NO_MEMORY, Listing, parse
+from autotune.estimating.simulator.bundles import Listing, parse
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.slicing import SEMAPHORES
 
 Outcome = float | str
 """Microseconds of a run, or why it is not simulated."""
+_SAME = 0.1  # of a time: what differs by more is decided by data
 
 
 def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict[str, Call]:
@@ -93,33 +94,43 @@ def timed(
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
 def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | NotSimulated:
-    """An operation of XLA, by its own schedule. Of a collective that goes on in it a step is taken
-    where a semaphore asks for one. None does here, so nothing depends on how far it is, or
-    on who takes part; what it sends takes no time here: a collective has one of its own.
-    A scalar that a fusion is given says where a slice of an array begins, or that a loop does."""
-    nothing = dict[int, list[int]]()
+    """An operation of XLA, by its own schedule. Integers that it is given are places, or say which
+    rows: with all of them the first it must take as long as with rows that lie apart."""
     try:
         parsed = parse(listing)
     except UnfitError as reason:
         return NotSimulated(str(reason), reason.operand)
-    goes_on = any(operand.memory == SEMAPHORES for operand in parsed.operands)
+    rows = min((o.shape[0] for o in parsed.operands if o.shape and o.shape[0] > 1), default=0)
+    apart, given = _guessed(parsed, chip, is_fused, rows)
+    other = _guessed(parsed, chip, is_fused, 0)[0] if any(map(any, given.values())) else apart
+    if isinstance(apart, NotSimulated) or isinstance(other, NotSimulated):
+        return other
+    is_same = abs(other.us_shared - apart.us_shared) <= _SAME * apart.us_shared
+    return apart if is_same else NotSimulated("which rows its indices name decides the time")
+
+
+def _guessed(
+    listing: Listing, chip: Chip, is_fused: bool, rows: int
+) -> tuple[Simulation | NotSimulated, dict[int, list[int]]]:
+    """With what was guessed: indices are spread over ``rows``. Of a collective that goes on in it a
+    step is taken where a semaphore asks for one. None does here, so nothing depends on how far it
+    is, or on who takes part; what it sends takes no time here: a collective has one of its own.
+    A scalar that a fusion is given says where a slice of an array begins, or that a loop does."""
+    given = dict[int, list[int]]()
+    goes_on = any(operand.memory == SEMAPHORES for operand in listing.operands)
     while True:
         result = simulate(
-            parsed,
-            chip=chip.value,
-            libtpu=libtpu.version(),
-            scalars=nothing,
-            links=not goes_on,
+            listing, chip=chip.value, libtpu=libtpu.version(), scalars=given, links=not goes_on
         )
         number = result.operand if isinstance(result, NotSimulated) else None
-        if number is None or number in nothing:
-            return result
-        (asked,) = (operand for operand in parsed.operands if operand.number == number)
-        is_place = is_fused and asked.memory == NO_MEMORY
+        if number is None or number in given:
+            return result, given
+        (asked,) = (operand for operand in listing.operands if operand.number == number)
         is_progress = goes_on and (asked.kind == "const" or asked.memory == "smem")
-        if not (is_place or is_progress):
-            return result
-        nothing[number] = [0] * prod(asked.shape)
+        if not (is_fused or is_progress):
+            return result, given
+        count, over = prod(asked.shape), 0 if is_progress or not asked.shape else rows
+        given[number] = [place * over // count for place in range(count)]
 
 
 def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

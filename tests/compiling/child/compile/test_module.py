@@ -256,15 +256,26 @@ def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
     assert begun.hbm_bytes == 2 * 256 * 256 * 4 and done.awaits == begun.name
 
 
-def test_a_sparsecore_that_gathers_reads_a_row_for_each_of_its_result():
+@pytest.mark.parametrize(
+    ("does", "given", "result", "moved"),
+    [
+        ("GATHER", "bf16[512,256]", "bf16[64,256]", (1 + 2) * 64 * 256 * 2),
+        # updates are read, and of each row that is not there twice the old one is read and written
+        ("SCATTER", "f32[512,256], f32[64,256]", "f32[512,256]", 3 * 64 * 256 * 4),
+        ("SCATTER", "f32[8,256], f32[64,256]", "f32[8,256]", (64 + 2 * 8) * 256 * 4),
+    ],
+)
+def test_a_sparsecore_moves_a_row_for_each_index(does, given, result, moved):
     """As libtpu 0.0.50 writes it: rows of 16 bits lie in pairs, both of which are read."""
-    table, result = "bf16[512,256]{1,0:T(8,128)(2,1)}", "bf16[64,256]{1,0:T(8,128)(2,1)}"
-    config = '"offload":"OFFLOAD_GATHER","m":true,"hbm_bandwidth_adjustment_factor":0.8'
+    config = f'"offload":"OFFLOAD_{does}","m":true,"hbm_bandwidth_adjustment_factor":0.8'
     _, begun, done = schedule(
-        f"ENTRY %main (x: bf16[512,256]) -> bf16[64,256] {{\n  %x = {table} parameter(0)\n"
+        f"%c (x: {result}) -> {result} {{\n  %x = {result} parameter(0)\n"
+        '  %i = s32[64] custom-call(%x), custom_call_target="AssumeGatherIndicesInBound"\n'
+        f"  ROOT %r = {result} {does.lower()}(%x, %i)\n}}\n\n"
+        f"ENTRY %main (x: {result}) -> {result} {{\n  %x = {result} parameter(0)\n"
         f"  %g = ((), (), (s32[1]{{0:T(128)S(2)}})) call-start(), to_apply=%c, {{{config}}}\n"
-        f"  %u = (({table}), {result}) call-update(%g, %x)\n"
+        f"  %u = (({given}), {result}) call-update(%g, %x)\n"
         f"  ROOT %d = {result} call-done(%u)\n}}\n"
     )
-    assert (begun.hbm_bytes, begun.hbm_share) == ((1 + 2) * 64 * 256 * 2, 0.8)
+    assert (begun.hbm_bytes, begun.hbm_share, begun.kind) == (moved, 0.8, does.lower())
     assert not done.hbm_bytes

@@ -6,6 +6,7 @@ from autotune.compiling.child.compile import origins
 from autotune.compiling.child.compile.module import schedule, signatures
 from autotune.compiling.child.compile.origins import scope_of
 from autotune.domain.explanation import Phase, Route
+from autotune.estimating.simulator.constants import PRECISE
 
 HEAD = """HloModule m, is_scheduled=true
 
@@ -116,6 +117,12 @@ DOT = (
         # of thirty places two are padding
         (FILTER, 2 * 4 * 28 * 16 * 32, "bfloat16", "spatial convolution"),
         (DOT, 2 * 64 * 32 * 16, "int8", "dot"),
+        (
+            (*DOT[:2], DOT[2] + ", operand_precision={highest,highest}"),
+            2 * 64 * 32 * 16,
+            "int8",
+            PRECISE,
+        ),
         (("ROOT %c = f32[8] rng-bit-generator(%x)",), 0, "", "rng-bit-generator"),
     ],
 )

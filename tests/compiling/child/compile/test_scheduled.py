@@ -39,6 +39,21 @@ def test_a_scalar_of_a_fusion_says_where_a_slice_begins():
     assert isinstance(_time(SCALAR, SEMAPHORE, is_fused=True), float)
 
 
+def test_indices_of_a_fusion_may_be_any_where_the_time_is_the_same():
+    """A row that is beyond the table is not read; or an index says how much is."""
+    copy = read(4).replace("hbm_to_vmem", "hbm_to_smem").replace("allocation2", "allocation5")
+    index = "%s1_s1 = sld [smem:[#allocation5 + $0x180]]"
+    within = "%p1_p1 = scmp.lt.s32.totalorder %s1_s1, 4096", read(1, guard="(%p1_p1),")
+    size = {"size": "%s2_s2"}
+    sized = "%s2_s2 = sshll.u32 %s1_s1, 14", read(1, **size), wait(3, **size)
+    same, decided, kernel = (
+        simulated(listing(copy, wait(2), index, *used), None, Chip.V5E, is_fused=is_fused)
+        for used, is_fused in ((within, True), (sized, True), (within, False))
+    )
+    assert isinstance(same, float)
+    assert "indices" in decided and "operand 0" in kernel
+
+
 def test_what_a_product_sends_for_a_collective_takes_no_time_in_it():
     """A recorded ring, given a semaphore as XLA's products with collectives are."""
     text = recordings.text("v5e-0.10.2-ring_gather_4_1024_512")
