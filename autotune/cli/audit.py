@@ -5,7 +5,8 @@ And ``autotune import``: configs that others have tuned become known here.
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
@@ -14,14 +15,15 @@ from typing import Any
 import click
 
 from autotune.cli import shared
-from autotune.declaring.discovery import catalogue
+from autotune.declaring.discovery import catalogue, installed_kernels, named_kernel
 from autotune.domain.codec import to_data
-from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Chip, parse_chip
-from autotune.domain.known_config import KnownConfig
+from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.domain.key import Chip, KernelSpec, parse_chip
+from autotune.domain.known_config import KnownConfig, named
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
+from autotune.tables.plain import PlainTable
 from autotune.tables.table import TableRow
 from autotune.wording.bars import terminal_observer
 from autotune.wording.match import markdown_text
@@ -61,9 +63,13 @@ def import_table(
     tables = find_tables(table, form, python)
     known: list[KnownConfig] = []
     left: list[dict[str, str]] = []
+    plain = {
+        row.key["kernel"] for t in tables if isinstance(t.format, PlainTable) for row in t.rows
+    }
+    specs = _specs(plain & installed_kernels().keys(), python)
     for source in tables:
         for row in source.rows:
-            known += _known(source, row, left)
+            known += _known(source, row, specs, left)
         left += [_left(source, unread.place, unread.reason) for unread in source.unread]
     known = [replace(c, chips=c.chips or ((target,) if target else ())) for c in known]
     new = 0
@@ -79,10 +85,32 @@ def import_table(
     sys.exit(0 if known else 1)
 
 
-def _known(source: FoundTable, row: TableRow, left: list[dict[str, str]]) -> list[KnownConfig]:
+def _specs(kernels: Collection[str], python: str) -> dict[str, KernelSpec]:
+    """Of those that can be imported there."""
+    specs: dict[str, KernelSpec] = {}
+    if not kernels:
+        return specs
+    from autotune.domain.compilers import DescribeKernel
+
+    with shared.one_compiler(python) as pool:
+        for name in kernels:
+            with suppress(AutotuneError):
+                specs[name] = pool.ask(DescribeKernel(ref=named_kernel(name)))
+    return specs
+
+
+def _known(
+    source: FoundTable,
+    row: TableRow,
+    specs: Mapping[str, KernelSpec],
+    left: list[dict[str, str]],
+) -> list[KnownConfig]:
     try:
-        return source.format.configs(row)[0]
-    except ValueError as error:
+        configs = source.format.configs(row)[0]
+        if spec := specs.get(row.key.get("kernel", "")):
+            spec.problems.parse_call(named(configs[0].problem))
+        return configs
+    except (ValueError, AutotuneError) as error:
         left.append(_left(source, row.place, str(error)))
         return []
 

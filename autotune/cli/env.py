@@ -59,6 +59,9 @@ def list_environments(as_json: bool) -> None:
     none = "there is none yet: make one with `autotune env create jax==VERSION`"
     known = environments(environments_folder())
     print_list(known, asdict, lambda made: [line(made)], as_json=as_json, empty=none)
+    for name in environment.unfinished(environments_folder()):
+        mend = f"create it again, or `autotune env remove {name}`"
+        echo(f"{name} is not finished: {mend}", err=True)
 
 
 @env.command()
@@ -67,7 +70,7 @@ def remove(version: str) -> None:
     """Delete an environment, also one that was not finished."""
     place, name = environment.environments_folder(), version.removeprefix("jax==")
     try:
-        if not ((place / f".{name}.lock").is_file() and (place / name).is_dir()):
+        if name not in environment.unfinished(place):
             name = environment.find_environment(place, name).name
     except UnknownNameError as error:
         known = str(error).partition(": ")[0]

@@ -151,6 +151,9 @@ JSON_VERSION = 1
 """Of all that ``--json`` prints: docs/reference/stability.md says what raises it."""
 
 
+_CLOSED_PIPE = 128 + signal.SIGPIPE  # as the shell says of other tools
+
+
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         data = json.dumps({"version": VERSION, "json": JSON_VERSION})
@@ -175,7 +178,7 @@ def cli(as_json: bool) -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Entry point. Exit codes: 0 done, 1 nothing found or published, 2 wrong input or
-    surroundings, 130 interrupted (Ctrl-C or SIGTERM)."""
+    surroundings, 130 interrupted (Ctrl-C or SIGTERM), 141 nobody reads the output any longer."""
     if args is not None:
         _run(args)
     status: list[Any] = []
@@ -185,14 +188,20 @@ def main(args: list[str] | None = None) -> Any:
     except SystemExit as ended:
         status.append(ended.code or 0)
         raise
+    except BrokenPipeError:
+        status.append(_CLOSED_PIPE)
+        sys.exit(_CLOSED_PIPE)
 
 
 def _leave(status: list[Any]) -> None:
     """Ends the process at the end of its exit handlers. Python would take every module apart, which
     is a sixth of a short command."""
-    with suppress(OSError, IndexError):  # Python says what is wrong with a pipe
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()
+    with suppress(OSError, IndexError):  # Python says what is wrong with a file
+        try:
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                stream.flush()
+        except BrokenPipeError:
+            status = [_CLOSED_PIPE]
         os._exit(status[0])
 
 
@@ -205,8 +214,15 @@ def _run(given: list[str]) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imports make many objects and no garbage: to look for some took a tenth of a short command.
     gc.set_threshold(200_000, 20, 20)
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper):
+        output.reconfigure(errors="replace")  # of what its encoding lacks
     try:
         sys.exit(cli.main(args=given, prog_name="autotune", standalone_mode=False))
+    except SystemExit as ended:
+        if sys.stdout is not output:  # click puts another there where nobody reads it
+            ended.code = _CLOSED_PIPE
+        raise
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -224,10 +240,17 @@ def _run(given: list[str]) -> NoReturn:
     except ModuleNotFoundError as error:
         _refuse(_what_to_install(error, given), given)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise
-        sys.stdout = io.StringIO()  # what it could not take is not tried again
-        _refuse(f"{error.filename or 'the output'} cannot be written: {error.strerror}", given)
+        _refuse(_what_failed(error), given)
+
+
+def _what_failed(error: OSError) -> str:
+    """Raises the error again where it is no fault of the surroundings."""
+    if error.errno == errno.ENOENT and error.filename is None:
+        return "the current folder was deleted: change to another"
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        raise error
+    sys.stdout = io.StringIO()  # what it could not take is not tried again
+    return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
 
 
 def _new_interrupt() -> Callable[..., None]:

@@ -317,7 +317,7 @@ class ProblemSpec:
         return tuple((name, _checked_size(name, given[name])) for name in self.dims)
 
     def _positional(self, shape: str) -> dict[str, str]:
-        sizes = re.split(r"\s*[x×,]\s*", shape.lower().strip())
+        sizes = re.split(r"\s*[x×,]\s*", shape.lower().strip(" ,"))
         short = [name for name in self.dims if name not in dict(self.alike)]
         forms = dict.fromkeys("x".join(names) for names in (self.dims, short))
         names = short if len(sizes) == len(short) else list(self.dims)

@@ -124,7 +124,7 @@ def around(space: Space, config: Config) -> list[Axes]:
         return []
     _, _, choices = space.tracing
     near = (
-        tuple((axis, value if axis == name else own) for axis, own in config.axes)
+        tuple((axis, value if axis == name else size) for axis, size in config.axes)
         for name, values in choices.axes.items()
         for value in values
     )

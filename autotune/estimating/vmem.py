@@ -160,8 +160,8 @@ def with_limit_source(
     if refused.allowed_bytes >= chip.vmem_capacity_bytes:
         source, remedy = LimitSource.CHIP, None
     else:
-        own = LimitSource.CONFIG if own_limit_bytes is None else LimitSource.KERNEL
-        source = LimitSource.COMPILER if limit is None else own
+        asked_by = LimitSource.CONFIG if own_limit_bytes is None else LimitSource.KERNEL
+        source = LimitSource.COMPILER if limit is None else asked_by
         remedy = own_limit_bytes and min(own_limit_bytes, chip.vmem_capacity_bytes)
     return replace(refused, limited_by=source, remedy_bytes=remedy)
 

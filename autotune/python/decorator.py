@@ -138,7 +138,7 @@ class Tunable(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.function, self.declaration = function, declaration
         self.module, self.filename = module, filename
-        self._own: tuple[Any, ...] = ()
+        self._bound: tuple[Any, ...] = ()
         self._source: Source | None = None
         self._names = frozenset(declaration.axes)
         self._places = _places(declaration)
@@ -149,7 +149,7 @@ class Tunable(Generic[P, R]):
         self._override: ContextVar[dict[str, Any]] = ContextVar("override")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        given: Any = (*self._own, *args)
+        given: Any = (*self._bound, *args)
         if len(given) > self._places or not self._names.isdisjoint(kwargs):
             return self.function(*given, **kwargs)
         override = self._override.get(None)
@@ -167,7 +167,7 @@ class Tunable(Generic[P, R]):
         if instance is None:
             return self
         method = self._copied()
-        method._own = (instance,)
+        method._bound = (instance,)
         return method
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class Tunable(Generic[P, R]):
 
     def answer(self, *args: Any, **kwargs: Any) -> TunedConfig:
         """What a call with these arguments takes, and where it comes from."""
-        answer = self._cached_answer((*self._own, *args), kwargs)[0]
+        answer = self._cached_answer((*self._bound, *args), kwargs)[0]
         axes = dict(answer.config.axes) | self._override.get({})
         return replace(answer, config=answer.config.replace(axes=tuple(axes.items())))
 
@@ -216,7 +216,7 @@ class Tunable(Generic[P, R]):
         return replace(place, call=text)
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.declaration.arguments((*self._own, *args), kwargs)
+        return self.declaration.arguments((*self._bound, *args), kwargs)
 
     def _attribute(self) -> str:
         """Its name in the module: what it is assigned to, else that of the function."""

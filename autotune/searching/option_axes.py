@@ -76,23 +76,24 @@ class OptionAxes:
         saved = list[Trial]()
         for options in dict.fromkeys(self.set_by(config) for config, *_ in judged):
             known, key = self.part(trials, options), self.subjects[options].key
-            own = [
+            with_these = [
                 (_without(config, options), outcome, seconds)
                 for config, outcome, seconds in judged
                 if self.set_by(config) == options
             ]
-            new = keep_trials(store, key, known, own, default=default)
+            new = keep_trials(store, key, known, with_these, default=default)
             saved += self._joined(options, new)
         trials += saved
         return saved
 
     def part(self, trials: Sequence[Trial], options: Options) -> list[Trial]:
         """Those with these options set, as their own key has them."""
-        own = [trial for trial in trials if self.set_by(trial.config) == options]
+        with_these = [trial for trial in trials if self.set_by(trial.config) == options]
         if not options:
-            return own
+            return with_these
         return [
-            replace(t, number=t.number % _APART, config=_without(t.config, options)) for t in own
+            replace(t, number=t.number % _APART, config=_without(t.config, options))
+            for t in with_these
         ]
 
     def widen(self, space: Space, points: Iterable[Axes], enough_s: float) -> list[Candidate]:

@@ -7,7 +7,7 @@ from autotune.domain.evidence import Standard
 from autotune.domain.finding import Advice, Observation, SourceFinding
 from autotune.domain.profile import Cause, NamedPart
 from autotune.wording.publication import verification
-from autotune.wording.units import counted, mebibytes, micros
+from autotune.wording.units import counted, error_bar, mebibytes, micros
 
 _KINDS = {"P": "parallel", "A": "arbitrary"}
 
@@ -127,7 +127,7 @@ def _finding_lines(opening: str, finding: SourceFinding) -> Iterator[str]:
 def _saved(finding: SourceFinding) -> str:
     after = micros(finding.after_us)
     if finding.before_us is None:
-        return f"it compiles, and takes {after} ± {finding.margin:.0%}"
+        return f"it compiles, and takes {after} {error_bar(finding.margin)}"
     share = f"{finding.gain:.1%} ± {finding.margin:.1%}"
     return f"{share} of the time, {micros(finding.before_us)} to {after}"
 

@@ -43,6 +43,8 @@ def seconds(value: float) -> str:
 
 def error_bar(share: float | None) -> str:
     """``± 5%``."""
+    if share is not None and share > 1:
+        return "± over 100% (not known)"
     return "± unknown" if share is None else f"± {share:.0%}"
 
 

@@ -1,6 +1,8 @@
 """Bad input: one clear sentence, exit code 2, nothing written."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from autotune.domain.compilers import CheckDeclaration, DescribeKernel
 from autotune.domain.errors import KernelImportError
 from autotune.domain.key import Chip, KernelRef
 from autotune.wording.output import STARTING
-from tests.servers.commands import assert_one_sentence, autotune, autotune_here
+from tests.servers.commands import COMMAND, assert_one_sentence, autotune, autotune_here
 
 GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
 
@@ -27,7 +29,7 @@ search matmul --trails 3 | did you mean --ray or --trials?
 search matmul --compilers 65 | 65 is not between 1 and 64
 search | missing argument 'KERNEL'
 search matmull --shape 8 --chip v5e | did you mean matmul?
-search matmul --shape 64,64 --chip v5e | or m=…,k=…,n=…
+search matmul --shape 64,64, --chip v5e | or m=…,k=…,n=…
 search flash_attention --shape 1x2 --chip v5e | or batchxq_headsxq_lenxhead_dim
 search matmul --shape 8x8x8 --trials ten | 'ten' is no whole number
 search matmul --shape 8x8x8 --method grid | is not one of 'gp', 'tpe', 'random'
@@ -90,10 +92,22 @@ def test_each_wrong_input_is_one_sentence_with_the_remedy(line, tmp_path):
 
 
 @pytest.mark.parametrize("args", ["chips", "chips --json", "--help"])
-def test_a_full_disk_is_one_sentence(args, tmp_path):
+def test_a_full_disk_is_one_sentence_and_a_closed_pipe_silent(args, tmp_path):
     with Path("/dev/full").open("w") as full:
         done = autotune(*args.split(), cwd=tmp_path, stdout=full)
     assert_one_sentence(done, "cannot be written: No space left on device")
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = autotune(*args.split(), cwd=tmp_path, stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_deleted_folder_is_one_sentence(tmp_path):
+    command = f"cd x; rmdir ../x; {COMMAND} history --db x.db"
+    (tmp_path / "x").mkdir()
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert_one_sentence(done, "the current folder was deleted: change to another")
 
 
 def test_the_help_has_twelve_commands_by_task_and_names_all(capsys):

@@ -17,7 +17,7 @@ from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
 from tests.samples.records import save_trial
-from tests.servers.commands import assert_one_sentence, autotune_here
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 
 MATMUL = dbsamples.key("matmul", jax="0.0.1")
 SLOW = estimate(parts(issue=20, latency=62, fill=1), steps=512)
@@ -63,6 +63,8 @@ def test_the_heading_stands_in_the_terminal_or_the_file_and_not_twice(tmp_path):
 def test_one_trial_shows_every_part_and_fact(tmp_path):
     stored(tmp_path, SLOW)
     text = explained(tmp_path, "1")
+    cyrillic = autotune("explain", "1", cwd=tmp_path, env={"PYTHONIOENCODING": "iso8859-5"})
+    assert (cyrillic.returncode, "?????" in cyrillic.stdout) == (0, True), cyrillic.stderr
     rows = {line.split("  ")[0].strip(): " ".join(line.split()) for line in text.splitlines()}
     assert rows["DMA latency waits"] == "DMA latency waits 62.0 µs 74.7% ██████████████████"
     assert rows["total"] == "total 83.0 µs 100.0%"
@@ -143,6 +145,7 @@ def test_a_trial_of_an_older_version_says_what_to_do(tmp_path):
         (("7",), "there is no trial 7"),
         (("1", "7"), "there is no trial 7"),
         (("1", "--trace", "absent/trace.json"), "there is no folder"),
+        (("1", "--kernel", "absent.py:K"), "add --source or --trace FILE"),
         (("1", "--trace", "."), "is not a file that could be written to"),
         (
             ("1", "--trace", "t.json", "--kernel", "absent.py:K"),

@@ -29,16 +29,18 @@ def test_the_next_search_starts_from_it(tmp_path):
     assert "json line 2 has no config of this kernel: the kernel has no axis 'no_axis'" in printed
 
 
-def test_rows_of_a_kernel_that_nobody_has_say_what_they_are_for(tmp_path):
+def test_rows_say_what_they_are_for_and_those_of_no_problem_of_the_kernel_are_left(tmp_path):
     rows = [ROW | {"config": "b=8"}, ROW | {"config": "b=8", "kernel": "vector_ad"}]
+    rows += [ROW | {"config": "b=8", "problem": problem} for problem in ("dtype=f32", "n=8,k=8")]
     (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    theirs, mistyped = autotune_here("import", "theirs.jsonl", cwd=tmp_path).stdout.splitlines()[
-        1:3
-    ]
+    done = autotune_here("import", "theirs.jsonl", cwd=tmp_path)
+    theirs, mistyped, lacking, unknown = done.stdout.splitlines()[1:5]
     assert theirs.startswith("vector_add: 1 config") and "declare" not in theirs
     assert (
         mistyped.startswith("vector_ad: 1 config") and "for one of this name that you" in mistyped
     )
+    assert lacking == "1 not taken: the shape lacks n: give n=…"
+    assert unknown == "1 not taken: unknown dimension 'k': this kernel has n"
 
 
 def test_wrong_tables(tmp_path):

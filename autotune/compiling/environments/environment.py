@@ -51,6 +51,12 @@ def environments(folder: Path) -> list[Environment]:
     return sorted(known, key=lambda environment: Version(environment.name), reverse=True)
 
 
+def unfinished(folder: Path) -> list[str]:
+    """The names of those that are being made, or were killed while they were."""
+    names = (lock.name[1 : -len(".lock")] for lock in sorted(folder.glob(".*.lock")))
+    return [n for n in names if (folder / n).is_dir() and _read(folder / n / _NOTE) is None]
+
+
 def name_of(version: str, base: str) -> str:
     """The version of its jax, and of its libtpu where that is another than that jax asks for: then
     with a short hash of the base, an absolute path."""

@@ -41,8 +41,8 @@ def call_in_words(
         )
     dtype = words.dtype or DEFAULT_DTYPE
     for array, names in shapes.items():
-        own = parse_dtype(options.pop(f"{array}.dtype", dtype))
-        options[array] = f"{own}[{','.join(map(sizes.__getitem__, names))}]"
+        array_dtype = parse_dtype(options.pop(f"{array}.dtype", dtype))
+        options[array] = f"{array_dtype}[{','.join(map(sizes.__getitem__, names))}]"
     return ", ".join(f"{argument}={text}" for argument, text in options.items())
 
 
@@ -83,9 +83,9 @@ def _names(
     array: str, sizes: Mapping[str, str], dims: Mapping[str, Sequence[str]]
 ) -> Sequence[str]:
     """Those of its dimensions that are given, if all are."""
-    own = dims.get(array, ())
-    if own and all(name in sizes for name in own):
-        return own
+    declared = dims.get(array, ())
+    if declared and all(name in sizes for name in declared):
+        return declared
     if array in sizes:
         return [array]
     return list(takewhile(sizes.__contains__, (f"{array}.{place}" for place in count())))

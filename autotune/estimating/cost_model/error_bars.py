@@ -49,10 +49,10 @@ def left_out(errors: Errors) -> Iterator[tuple[str, str, str, float, list[float]
     times that its errors are. Without another family, those of all chips make it."""
     for (kind, chip), families in errors.items():
         for family, chosen in families.items():
-            others = {name: own for name, own in families.items() if name != family} or {
-                f"{c} {name}": own
+            others = {n: ratios for n, ratios in families.items() if n != family} or {
+                f"{c} {n}": ratios
                 for (k, c), elsewhere in errors.items()
-                for name, own in elsewhere.items()
+                for n, ratios in elsewhere.items()
                 if k == kind and c != chip
             }
             wide = width(others)

@@ -26,7 +26,7 @@ def _problem(table: Description, call: Named) -> Problems:
     return table.problems_of({name: call[name] for name in fields if name in call})
 
 
-def _value(table: Description, made: str, _: Named, axes: Named, _own: Any) -> Any:
+def _value(table: Description, made: str, _call: Named, axes: Named, _given: Any) -> Any:
     value = table.kernels[0].value_of(axes)
     if made:
         return getattr(sys.modules[table.module], made)(**value)

@@ -174,7 +174,8 @@ def test_the_commands_list_and_remove(tmp_path):
     made(tmp_path, "0.9.2")
     (tmp_path / "0.9" / "bin").mkdir(parents=True)
     (tmp_path / ".0.9.lock").touch()
-    assert "tokamax" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
+    listed = autotune_here("env", "list", cwd=tmp_path, env=place)
+    assert "tokamax" in listed.stdout and "`autotune env remove 0.9`\n" in listed.stderr
     listed = json.loads(autotune_here("env", "list", "--json", cwd=tmp_path, env=place).stdout)
     assert listed[0]["toolchain"]["jax"] == "0.9.2"
     for name in ("0.9", "jax==0.9.2"):

@@ -168,14 +168,14 @@ def listed(staged: Staged, chip: Chip, dump: Path, options: str | None) -> tuple
     started = time.perf_counter()
     text = _compile(staged, dump, options)
     seconds = time.perf_counter() - started
-    own = listings(dump, chip)
-    programs = module.shared(text, own)
+    by_kernel = listings(dump, chip)
+    programs = module.shared(text, by_kernel)
     libtpu.clear(dump)
     (trace,) = reader.traces(staged.calls)
     made = _by_call(staged.calls, hlo.kernel_calls(text), programs)
     return trace, MadeConfig(
         seconds=seconds,
-        program=program(own.values()),
+        program=program(by_kernel.values()),
         calls=made,
         schedule=scheduled(text, programs, chip, [call.name for call in made]),
     )
