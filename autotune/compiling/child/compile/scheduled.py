@@ -21,7 +21,7 @@ from autotune.estimating.simulator.slicing import SEMAPHORES
 
 Outcome = float | str
 """Microseconds of a run, or why it is not simulated."""
-_SAME = 0.1  # of a time: what differs by more is decided by data
+_SAME = 0.1  # of what the core does: what differs by more is decided by data
 
 
 def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict[str, Call]:
@@ -95,7 +95,8 @@ def timed(
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
 def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | NotSimulated:
     """An operation of XLA, by its own schedule. Integers that it is given are places, or say which
-    rows: with all of them the first it must take as long as with rows that lie apart."""
+    rows: the core must do as much for the first row alone as for rows that lie apart, each of which
+    is fetched."""
     try:
         parsed = parse(listing)
     except UnfitError as reason:
@@ -105,7 +106,8 @@ def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | 
     other = _guessed(parsed, chip, is_fused, 0)[0] if any(map(any, given.values())) else apart
     if isinstance(apart, NotSimulated) or isinstance(other, NotSimulated):
         return other
-    is_same = abs(other.us_shared - apart.us_shared) <= _SAME * apart.us_shared
+    works = [each.bundle_cycles + each.stall_cycles for each in (apart, other)]
+    is_same = abs(works[1] - works[0]) <= _SAME * works[0]
     return apart if is_same else NotSimulated("which rows its indices name decides the time")
 
 

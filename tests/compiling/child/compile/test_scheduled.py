@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from autotune.compiling.child.compile.scheduled import simulated, timed
 from autotune.domain.key import Chip
+from tests.estimating.simulator.test_grammar import loop
 from tests.samples import recordings
 from tests.samples.handwritten import SCALAR, SEMAPHORE, listing, read, wait
 from tests.samples.operations import KERNEL, operation
@@ -40,15 +41,14 @@ def test_a_scalar_of_a_fusion_says_where_a_slice_begins():
 
 
 def test_indices_of_a_fusion_may_be_any_where_the_time_is_the_same():
-    """A row that is beyond the table is not read; or an index says how much is."""
-    copy = read(4).replace("hbm_to_vmem", "hbm_to_smem").replace("allocation2", "allocation5")
-    index = "%s1_s1 = sld [smem:[#allocation5 + $0x180]]"
-    within = "%p1_p1 = scmp.lt.s32.totalorder %s1_s1, 4096", read(1, guard="(%p1_p1),")
-    size = {"size": "%s2_s2"}
-    sized = "%s2_s2 = sshll.u32 %s1_s1, 14", read(1, **size), wait(3, **size)
+    """A row that is beyond the table is not read; or an index says how often a loop runs."""
+    copy = read(7).replace("hbm_to_vmem", "hbm_to_smem").replace("allocation2", "allocation5")
+    index = "%s5_s5 = sld [smem:[#allocation5 + $0x180]]"
+    within = "%p6_p6 = scmp.lt.s32.totalorder %s5_s5, 4096", read(9, guard="(%p6_p6),")
+    looped = loop("%s5_s5")
     same, decided, kernel = (
-        simulated(listing(copy, wait(2), index, *used), None, Chip.V5E, is_fused=is_fused)
-        for used, is_fused in ((within, True), (sized, True), (within, False))
+        simulated(listing(copy, wait(8), index, *used), None, Chip.V5E, is_fused=is_fused)
+        for used, is_fused in ((within, True), (looped, True), (within, False))
     )
     assert isinstance(same, float)
     assert "indices" in decided and "operand 0" in kernel
