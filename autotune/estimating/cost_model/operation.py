@@ -29,6 +29,8 @@ from autotune.estimating.simulator import constants
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
 _VECTOR_SLOTS = 4  # of a bundle (JAX's scaling book, "What is a TPU?"), from v4 to v7x
 _HBM, _LINKS = "HBM", "links"
+# A SparseCore reads its command, its program and indices, one after the other, before any row.
+_OFFLOADED, _READS = "call-update", 4
 _RELAYOUT = re.compile(r"copy(?!-)|bitcast|transpose|reshape|sparse-core-data-format")
 
 
@@ -224,6 +226,7 @@ class _Clock:
             way = _way(operation.transfer)
             self.free[way] = max(self.free.get(way, 0.0), self.now) + takes
             late_us = self.rates.latency_us[operation.is_write] if operation.hbm_bytes else 0.0
+            late_us *= _READS if operation.opcode == _OFFLOADED else 1
             self.ends[operation.name] = timed, way, self.free[way] + late_us * timed.runs
             return
         if operation.phase is Phase.DONE:

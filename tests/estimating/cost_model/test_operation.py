@@ -48,6 +48,7 @@ def test_what_was_started_ahead_hides_behind_the_kernel():
     assert time_us(replace(START, is_write=True), DONE) == pytest.approx(30 + WRITE_US)
     assert time_us(START, KERNEL, DONE, kernel_us=10) == pytest.approx(20 + READ_US)
     assert time_us(replace(START, runs=3), DONE) == pytest.approx(3 * (30 + READ_US))
+    assert time_us(replace(START, opcode="call-update"), DONE) == pytest.approx(30 + 4 * READ_US)
 
 
 def test_what_the_program_before_fetches_is_there():

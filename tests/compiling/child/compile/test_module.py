@@ -260,7 +260,7 @@ def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
     ("does", "given", "result", "moved"),
     [
         ("GATHER", "bf16[512,256]", "bf16[64,256]", (1 + 2) * 64 * 256 * 2),
-        # updates are read, and of each row that is not there twice the old one is read and written
+        # updates are read; of each row that changes the old one, too, and the new one is written
         ("SCATTER", "f32[512,256], f32[64,256]", "f32[512,256]", 3 * 64 * 256 * 4),
         ("SCATTER", "f32[8,256], f32[64,256]", "f32[8,256]", (64 + 2 * 8) * 256 * 4),
     ],
