@@ -1,17 +1,25 @@
-"""Trials that are compiled again, for what was not kept of them: ``autotune explain --source``."""
+"""Trials that are compiled again, for what was not kept of them: ``autotune explain --source``; and
+configs next to a trial that nobody has tried: ``--around``."""
 
-from collections.abc import Callable, Sequence
+import time
+from bisect import bisect
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
 from autotune.compiling.protocol import ProfileConfig, Profiled
+from autotune.domain.comparison import part_effects
 from autotune.domain.compilers import Compilers, DescribeChip, DescribeToolchain, is_another_program
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
-from autotune.domain.key import KernelRef
-from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.domain.key import KernelRef, Toolchain
+from autotune.domain.outcome import Estimated, Illegal, NotEstimated
+from autotune.domain.problem import GRID_ORDER, Config
+from autotune.domain.store import Store
 from autotune.estimating.simulator.drawing.picture import ConfigProfile
-from autotune.wording.outcome import reason_of
+from autotune.searching.one_config import ConfigJudge, config_judge, keep_trials
+from autotune.searching.subject import describe_subject
+from autotune.wording.outcome import ConfigEstimate, reason_of
 from autotune.wording.profile import config_profile
 
 
@@ -34,6 +42,57 @@ def profiles_again(
     return named
 
 
+def try_around(
+    store: Store,
+    pool: Compilers,
+    stored: StoredTrial,
+    ref: KernelRef,
+    say: Callable[[str], None],
+) -> None:
+    """Compile the next values of each axis, and the other grid orders, that no trial with a time
+    changes alone. What was compiled are trials like those of a search."""
+    key = stored.key
+    options = key.toolchain.options
+    subject = describe_subject(pool, ref, key.chip, key.problem, options)
+    _check_toolchain(stored, subject.toolchain)
+    judge, trials = config_judge(pool, subject), list(store.trials(key))
+    if set(dict(stored.trial.config.axes)) - set(judge.choices.axes):
+        raise InvalidInputError(
+            f"trial {stored.id} sets a compiler option: `autotune search --tune-compiler-options` "
+            "tries others"
+        )
+    effects = part_effects(stored.trial, trials)
+    told = {effect.part for effect in effects if effect.changes}
+    tried = {trial.config for trial in trials}
+    for config in _next_to(judge, stored.trial.config, told):
+        began = time.monotonic()
+        outcome = judge.outcome(config)
+        if isinstance(outcome, Illegal):
+            config = judge.complete(config.replace(dimension_semantics=()))
+            outcome = judge.outcome(config)
+        say(str(ConfigEstimate(config=config, outcome=outcome)))
+        if not isinstance(outcome, Illegal) and config not in tried:
+            timed = [(config, outcome, time.monotonic() - began)]
+            keep_trials(store, key, trials, timed, default=judge.default)
+
+
+def _next_to(judge: ConfigJudge, config: Config, told: Collection[str]) -> Iterator[Config]:
+    """Of an axis that has names or flags all others; of the grid orders those with two neighbours
+    exchanged. Parts that are ``told`` stay."""
+    for axis, here in config.axes:
+        others = [value for value in judge.choices.axes[axis] if value != here]
+        if type(here) is int:
+            sizes = sorted(value for value in others if type(value) is int)
+            place = bisect(sizes, here)
+            others = [*sizes[max(0, place - 1) : place + 1]]
+        for value in others if axis not in told else ():
+            yield config.replace(axes=tuple({**dict(config.axes), axis: value}.items()))
+    order = config.grid_order
+    for place in range(len(order) - 1) if GRID_ORDER not in told else ():
+        first, second = order[place : place + 2]
+        yield config.replace(grid_order=(*order[:place], second, first, *order[place + 2 :]))
+
+
 def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> KernelRef:
     """The kernel of a trial. Raises ``InvalidInputError`` where its source is not what it was."""
     key = stored.key
@@ -49,22 +108,25 @@ def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> Kern
     now = source_now(store, key, ref)
     if now != key.fingerprint:
         raise InvalidInputError(
-            f"trial {stored.id} cannot be profiled: {ref} has changed since, or is another kernel "
-            f"(fingerprint {now}, the trial has {key.fingerprint})"
+            f"trial {stored.id} cannot be compiled again: {ref} has changed since, or is another "
+            f"kernel (fingerprint {now}, the trial has {key.fingerprint})"
         )
     return ref
+
+
+def _check_toolchain(stored: StoredTrial, toolchain: Toolchain) -> None:
+    if toolchain != stored.key.toolchain:
+        raise CompilerUnavailableError(
+            f"trial {stored.id} was compiled with {stored.key.toolchain}, and here is {toolchain}: "
+            "name an environment that has the former with --jax, or an interpreter with --python"
+        )
 
 
 def _compiled_again(pool: Compilers, stored: StoredTrial, ref: KernelRef, steps: int) -> Profiled:
     """Raises ``AutotuneError`` where it is another program now, or the answer a refusal."""
     key, config = stored.key, stored.trial.config
     options = key.toolchain.options
-    toolchain = pool.ask(DescribeToolchain(options=options))
-    if toolchain != key.toolchain:
-        raise CompilerUnavailableError(
-            f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
-            "an environment that has the former with --jax, or an interpreter with --python"
-        )
+    _check_toolchain(stored, pool.ask(DescribeToolchain(options=options)))
     question = ProfileConfig(
         ref=ref, problem=key.problem, config=config, chip=key.chip, options=options, steps=steps
     )

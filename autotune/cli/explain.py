@@ -1,6 +1,7 @@
 """``autotune explain``: where the time of a trial goes, beside another, and as a trace."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,14 @@ if TYPE_CHECKING:
     help="Also keep what --source says: the page of the trial on the dashboard shows it.",
 )
 @click.option(
+    "--around",
+    is_flag=True,
+    help="Also compile the next values of each axis that no trial changes alone, as trials.",
+)
+@click.option(
     "--kernel",
     metavar="FILE.py:NAME",
-    help="For --trace and --source: where the kernel is, if it is not in the catalogue.",
+    help="For --trace, --source and --around: where the kernel is, if it is not in the catalogue.",
 )
 @interpreter_options
 @output_options
@@ -84,6 +90,7 @@ def explain(
     trace: Path | None,
     by_line: bool,
     keep: bool,
+    around: bool,
     unfold: bool,
     kernel: str | None,
     python: str,
@@ -115,6 +122,8 @@ def explain(
     silent = form is Format.JSON or (form.is_file and output is None)
     with open_database(database, create=False) as store:
         stored = _stored(store, trial, other, words, chip_named(chip))
+        if around:
+            _try_around(store, stored, kernel, python, silent)
         measured_lines = [_measured(store, each) for each in stored]
         changes = (source_change(store, each.key) for each in stored)
         changed = list(dict.fromkeys(filter(None, changes)))
@@ -244,8 +253,11 @@ def _tried_lines(store: Store, stored: StoredTrial) -> list[str]:
         state = gate_state(faster.trial, store.record(stored.key))
         name = f"trial {store.trial_ids(stored.key)[faster.trial.number]}, {state}"
         first = f"Of what was tried, {faster_text(faster, trial.estimate, name)}."
-    effects = [f"  {e.part}: {effect_text(e)}" for e in part_effects(trial, trials)]
-    return [first, "One change at a time, and nothing else:", *effects]
+    effects = part_effects(trial, trials)
+    lines = [f"  {effect.part}: {effect_text(effect)}" for effect in effects]
+    if not all(effect.changes for effect in effects):
+        lines.append(f"`autotune explain {stored.id} --around` compiles such trials.")
+    return [first, "One change at a time, and nothing else:", *lines]
 
 
 def _heading(trials: list[StoredTrial]) -> list[str]:
@@ -313,6 +325,22 @@ def _trial_data(stored: StoredTrial) -> dict[str, Any]:
     }
 
 
+def _try_around(
+    store: Store, stored: list[StoredTrial], kernel: str | None, python: str, silent: bool
+) -> None:
+    from autotune.cli.compiled_again import try_around, unchanged_kernel
+
+    if len(stored) > 1:
+        raise InvalidInputError("--around is of one trial: leave the other out")
+    ref = unchanged_kernel(store, stored[0], kernel)
+    with one_compiler(python) as pool:
+        try_around(store, pool, stored[0], ref, _say(silent))
+
+
+def _say(silent: bool) -> Callable[[str], None]:
+    return lambda line: None if silent else echo(line, err=True)
+
+
 def _refs(store: Store, trials: list[StoredTrial], kernel: str | None) -> list[KernelRef]:
     from autotune.cli.compiled_again import unchanged_kernel
 
@@ -327,10 +355,7 @@ def _profiles(
     from autotune.searching.profiles import STEPS
     from autotune.wording.profile import estimate_change
 
-    def say(line: str) -> None:
-        if not silent:
-            echo(line, err=True)
-
+    say = _say(silent)
     with one_compiler(python) as pool:
         named = profiles_again(pool, trials, refs, STEPS * is_drawn, say)
     for trial, config in zip(trials, named, strict=True):

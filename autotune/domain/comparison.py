@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
-from autotune.domain.problem import VMEM_LIMIT, AxisValue, Config, parts_of
+from autotune.domain.problem import SEMANTICS, VMEM_LIMIT, AxisValue, Config, parts_of
 from autotune.domain.record import Evidence, Trial
 from autotune.domain.xla_verdict import expected_range
 
@@ -121,12 +121,17 @@ def compare(first: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -
 def part_effects(base: Trial, trials: Iterable[Trial]) -> list[PartEffect]:
     """Of each axis, and of each other part of the config that some trial changes, the largest
     first. Only trials that differ from ``base`` in a single part count: where two parts change,
-    neither is the cause."""
+    neither is the cause. Semantics that differ with the blocks alone go with them."""
     if base.estimate is None:
         return []
+    trials = list(trials)
+    configs = {trial.config for trial in [base, *trials]}
+    go_along = len({c.replace(dimension_semantics=()) for c in configs}) == len(configs)
     alone: dict[str, dict[AxisValue, Estimate]] = {name: {} for name, _ in base.config.axes}
     for trial in trials:
         changed = _changed(base.config, trial.config)
+        if go_along:
+            changed.pop(SEMANTICS, None)
         for part, value in changed.items():
             others = alone.setdefault(part, {})
             if len(changed) == 1 and trial.estimate is not None:

@@ -69,7 +69,11 @@ SAYS = {
         "100 rows: default",
     ),
     "guides/service.md": ("answer: exact",),
-    "guides/questions.md": ("WRONG +2 +256", r"1: .* 7\d\d\.\d µs", r"gradient: \(512, 1024\)"),
+    "guides/questions.md": (
+        "WRONG +2 +block_rows=256",
+        r"1: .* 7\d\d\.\d µs",
+        r"gradient: \(512, 1024\)",
+    ),
     "guides/pushing.md": (r'"miss"|\b2097152\b',),
     "guides/whole-model.md": ("double",),
     "guides/upgrades.md": (r"vector_add .* on v5e, jax 0\.12",),

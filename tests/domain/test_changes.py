@@ -61,6 +61,22 @@ def test_a_limit_that_goes_with_larger_blocks_is_no_second_change():
     assert effects["VMEM limit"].largest is None
 
 
+def test_semantics_that_go_with_the_blocks_are_no_second_change():
+    """Where the blocks decide which axes are parallel; else the semantics are a part of their own."""
+    base, other, third = timed(0, 10, m=64), timed(1, 5, m=128), timed(2, 20, m=64)
+
+    def with_semantics(trial, *kinds):
+        return replace(trial, config=trial.config.replace(dimension_semantics=kinds))
+
+    base = with_semantics(base, "parallel")
+    trials = [base, with_semantics(other, "arbitrary")]
+    (m,) = part_effects(base, trials)
+    assert [(change.value, change.ratio) for change in m.changes] == [(128, 0.5)]
+    trials.append(with_semantics(third, "arbitrary"))
+    semantics, m = part_effects(base, trials)
+    assert (semantics.part, semantics.factor, m.changes) == ("semantics", 2.0, ())
+
+
 def test_the_trial_that_saves_most_with_the_fewest_changes_is_named():
     base = timed(0, 100, m=64, n=64)
     both, alone = timed(1, 39.5, m=128, n=128), timed(2, 40, m=256, n=64)

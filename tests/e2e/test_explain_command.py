@@ -1,6 +1,7 @@
 """``autotune explain --trace`` with the real TPU compiler."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -35,7 +36,7 @@ def first_trial(folder):
 def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched):
     done = autotune("explain", "1", "2", "--trace", "trace.json", cwd=searched)
     assert done.returncode == 0, done.stderr
-    assert f"written to {searched / 'trace.json'}" in done.stderr
+    assert "written to trace.json" in done.stderr
     trace = json.loads((searched / "trace.json").read_text())
     named = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
     assert {"grid steps", "core", "MXU 0", "HBM reads 1"} <= named
@@ -67,3 +68,16 @@ def test_another_compiler_or_program_is_not_shown(version, says, searched, tmp_p
     assert progress.startswith("1/1 compiling trial 1 again")
     assert (done.returncode, says in sentence) == (2, True), done.stderr
     assert not (tmp_path / "t.json").exists()
+
+
+def test_what_no_trial_changes_alone_is_compiled(searched, tmp_path):
+    """As trials of the problem, once; each axis has an effect then, or did not compile."""
+    shutil.copy(searched / "test.db", tmp_path)
+    before = autotune("explain", "1", cwd=tmp_path)
+    assert "block_k: not known yet" in before.stdout and "explain 1 --around" in before.stdout
+    done = autotune("explain", "1", "--around", cwd=tmp_path)
+    assert done.returncode == 0 and "not known yet" not in done.stdout, done.stderr
+    again = autotune("explain", "1", "--around", cwd=tmp_path)
+    assert again.stdout == done.stdout
+    both = autotune("explain", "1", "2", "--around", cwd=tmp_path)
+    assert (both.returncode, both.stderr[:6]) == (2, "error:")
