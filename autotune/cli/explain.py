@@ -115,9 +115,9 @@ def explain(
     trace = trace and check_writable(trace)
     output = checked(form, output)
     again = trace is not None or by_line
-    if not again and (kernel or python != sys.executable):
+    if not (again or around) and (kernel or python != sys.executable):
         raise InvalidInputError(
-            "--jax, --python and --kernel are for compiling again: add --source or --trace FILE"
+            "--jax, --python and --kernel are for compiling: add --source, --around or --trace FILE"
         )
     silent = form is Format.JSON or (form.is_file and output is None)
     with open_database(database, create=False) as store:
