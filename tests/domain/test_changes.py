@@ -62,7 +62,7 @@ def test_a_limit_that_goes_with_larger_blocks_is_no_second_change():
 
 
 def test_semantics_that_go_with_the_blocks_are_no_second_change():
-    """Where the blocks decide which axes are parallel; else the semantics are a part of their own."""
+    """Where the blocks decide which axes are parallel; else the semantics are a part themselves."""
     base, other, third = timed(0, 10, m=64), timed(1, 5, m=128), timed(2, 20, m=64)
 
     def with_semantics(trial, *kinds):
