@@ -52,7 +52,7 @@ _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what th
 _KINDS = (  # rare ones first
     *("custom-call", "sort", "scatter", "gather", "reduce-window", "dynamic-update-slice"),
     *("select-and-scatter", "rng-bit-generator", "rng", "fft", "cholesky", "triangular-solve"),
-    *("topk", SPATIAL, PRECISE, "convolution", "dot", "reduce"),
+    *("topk", "reverse", SPATIAL, PRECISE, "convolution", "dot", "reduce"),
 )
 _NO_DOT = re.compile("conv_general_dilated|_group_count=")  # JAX's name of it, or XLA's of groups
 _PASSES = "operand_precision={high"  # high or highest

@@ -132,7 +132,7 @@ def _guessed(
         if not (is_fused or is_progress):
             return result, given
         count, over = prod(asked.shape), 0 if is_progress or not asked.shape else rows
-        given[number] = [place * over // count for place in range(count)]
+        given[number] = [((place + 1) * over - bool(over)) // count for place in range(count)]
 
 
 def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

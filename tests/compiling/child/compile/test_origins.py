@@ -124,6 +124,7 @@ DOT = (
             PRECISE,
         ),
         (("ROOT %c = f32[8] rng-bit-generator(%x)",), 0, "", "rng-bit-generator"),
+        (("ROOT %c = f32[8] reverse(%x), dimensions={0}",), 0, "", "reverse"),
     ],
 )
 def test_products_are_counted_by_what_they_multiply(text, flops, dtype, kind):
