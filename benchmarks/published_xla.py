@@ -150,7 +150,7 @@ def _compare(
 
 
 def _cycles_us(cost: XlaCost, chip: Chip) -> float:
-    cycles = sum(part.expected_cycles * (part.runs or 1) for part in cost.schedule)
+    cycles = sum(part.expected_cycles * part.runs for part in cost.schedule)
     return cycles / constants.load(chip.value).clock_hz * 1e6
 
 

@@ -165,7 +165,7 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
     if not step.is_whole:
         yield "the compiler was stopped before its end: --budget gives it more time"
     for line in step.undecided:
-        yield f"data decide how often the loop at {_short(line)} runs: it is counted once"
+        yield f"data decide how often the loop at {_short(line)} runs: one turn of it is counted"
     for kernel in step.refused:
         yield f"not simulated: {kernel}"
     if step.alternatives:

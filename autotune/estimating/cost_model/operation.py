@@ -27,6 +27,7 @@ from autotune.estimating.roofline import peak_ops_per_s
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
+_TURNS = 1000  # that a loop may well have whose length data decide
 _VECTOR_SLOTS = 4  # of a bundle (JAX's scaling book, "What is a TPU?"), from v4 to v7x
 _HBM, _LINKS = "HBM", "links"
 # A SparseCore reads its command, its program and indices, one after the other, before any row.
@@ -63,7 +64,7 @@ class TimedOperation(NamedTuple):
 
     @property
     def runs(self) -> int:
-        return 1 if self.operation.runs is None else self.operation.runs
+        return self.operation.runs
 
 
 def xla_time(
@@ -84,12 +85,13 @@ def xla_time(
     unknown = tuple(
         operation.name
         for operation in others
-        if (operation.runs is None or operation.refusal or operation.branches)
-        and rates.once(operation)[1] * (operation.runs or 1) >= _MATTERS_SHARE * whole_us
+        if (operation.undecided or operation.refusal or operation.branches)
+        and rates.once(operation)[1] * operation.runs
+        >= _MATTERS_SHARE * whole_us / (_TURNS if operation.undecided else 1)
     )
     return XlaTime(
         time_us=time_us,
-        hbm_bytes=sum(operation.hbm_bytes * (operation.runs or 1) for operation in others),
+        hbm_bytes=sum(operation.hbm_bytes * operation.runs for operation in others),
         operations=tuple(waited),
         unknown=unknown,
         collectives=tuple(operation.name for operation in collectives),
@@ -186,7 +188,7 @@ def longest_branches(
     for operation in schedule:
         for name, number in operation.branches:
             branches = sums.setdefault(name, {})
-            once_us = rates.once(operation)[1] * (operation.runs or 1)
+            once_us = rates.once(operation)[1] * operation.runs
             branches[number] = branches.get(number, 0.0) + once_us
     longest = {name: max(branches, key=lambda n: branches[n]) for name, branches in sums.items()}
     return [o for o in schedule if all(longest[name] == n for name, n in o.branches)]
@@ -220,7 +222,7 @@ class _Clock:
         if operation.is_ahead:
             return
         basis, once_us = self.rates.once(operation)
-        takes = once_us * (1 if operation.runs is None else operation.runs)
+        takes = once_us * operation.runs
         timed = TimedOperation(operation, basis, takes, takes)
         if operation.phase is Phase.START:
             way = _way(operation.transfer)

@@ -76,7 +76,7 @@ def test_both_cores_of_a_chip_wait_for_each_other_after_each_operation():
 
 
 def test_only_what_matters_is_unknown():
-    large = operation("large", runs=None, simulated_us=50.0)
+    large = operation("large", undecided="m.py:7", simulated_us=0.1)
     small = operation("small", refusal="a scalar decides", hbm_bytes=moved(0.1))
     assert xla_time([KERNEL, large, small], [100.0], V5E).unknown == ("large",)
     refused = operation("refused", refusal="a scalar decides", hbm_bytes=moved(5))

@@ -107,7 +107,7 @@ def test_of_a_conditional_the_longest_branch_counts():
 
 
 def test_a_loop_that_data_end_leaves_no_bar():
-    found = step(operation("a", runs=None, undecided="m.py:7", simulated_us=50.0))
+    found = step(operation("a", undecided="m.py:7", simulated_us=50.0))
     assert (found.error, found.undecided) == (None, ("m.py:7",))
 
 

@@ -95,11 +95,11 @@ def shared(hlo: str, programs: Mapping[str, T]) -> dict[str, T]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an instruction runs, and how often: None where data decide that, by the loop at the
-    line ``undecided``; ``branches`` as ``ScheduledOperation`` has them."""
+    """Where an instruction runs, and how often: as if loops of which data decide that, the first at
+    the line ``undecided``, had a turn; ``branches`` as ``ScheduledOperation`` has them."""
 
     scope: Scope
-    runs: int | None = 1
+    runs: int = 1
     branches: tuple[tuple[str, int], ...] = ()
     undecided: str = ""
 
@@ -134,8 +134,8 @@ class _Walk:
         scope = Scope(body, loop, body, place.scope)
         if trips is None:
             line = self.origins.origin(iter([loop.text])).line or loop.name
-            return replace(place, scope=scope, runs=None, undecided=place.undecided or line)
-        return replace(place, scope=scope, runs=None if place.runs is None else place.runs * trips)
+            return replace(place, scope=scope, undecided=place.undecided or line)
+        return replace(place, scope=scope, runs=place.runs * trips)
 
     def signature(self, instruction: HloInstruction, computation: Computation) -> str:
         given = [computation[name].result for name in instruction.operands if name in computation]
