@@ -83,7 +83,8 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
     time_us = kernels.time_us + around.time_us
     notes = list(kernels.notes)
     if around.unknown:
-        notes.append(f"depends on data, counted by its bytes once: {', '.join(around.unknown[:_MOST_LISTED])}")
+        names = ", ".join(around.unknown[:_MOST_LISTED])
+        notes.append(f"depends on data, counted once: {names}")
     if around.collectives:
         notes.append(f"not timed: {', '.join(around.collectives)}, which wait for other devices")
     error = None
