@@ -148,7 +148,7 @@ class ScheduledOperation:
     """One instruction of the compiled module, a kernel among it.
 
     ``kernel``: which of the function's calls it is, None for XLA's own. ``runs``: how often, loops
-    unrolled; those whose length data decide have a turn. ``awaits``: the start that a ``Phase.DONE`` is of.
+    unrolled; those whose length data decide have a turn. ``awaits``: the start of a ``Phase.DONE``.
     ``hbm_bytes``: what a run reads and writes in HBM, the padding of tiles among it.
     ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
