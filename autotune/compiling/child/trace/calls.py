@@ -257,7 +257,7 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     inner = [other for jaxpr, _ in inner_jaxprs(eqn, [None]) for other in walked(jaxpr)]
     if any(_is_placed(other) or as_pallas_call(other) is not None for other in (eqn, *inner)):
         return [None] * len(eqn.outvars)
-    return _compute(eqn, list(inputs))
+    return compute(eqn, list(inputs))
 
 
 def _is_small(var: Any) -> bool:
@@ -277,8 +277,8 @@ def _is_placed(eqn: Any) -> bool:
     return any(not isinstance(m, jax.sharding.AbstractMesh) or m.size > 1 for m in meshes)
 
 
-def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
-    """One equation on the CPU, at once: scalars that are prepared outside the kernel. What is
+def compute(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """One equation on the CPU, at once: scalars that are prepared ahead. What is
     traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices."""
     import jax
     import jax.sharding as sharding

@@ -1,17 +1,20 @@
 """Whether a small problem crosses the borders that the real one crosses, read from both traces."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from operator import ge
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from autotune.compiling.child.trace import pallas_call
-from autotune.compiling.child.trace.blocks import array_of, block_shape, starts
-from autotune.compiling.child.trace.calls import as_pallas_call, walked
-from autotune.compiling.child.trace.scalars import open_jaxpr, source_of
+from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space, starts
+from autotune.compiling.child.trace.calls import as_pallas_call, compute, inner_jaxprs, walked
+from autotune.compiling.child.trace.scalars import called_jaxpr, open_jaxpr, parameters, source_of
 from autotune.compiling.child.verify.conditions import (
     Ends,
     Range,
@@ -140,11 +143,11 @@ def borders(
     ``block_sizes``: those that a config has for what is no dimension."""
     eqns = (call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None)
     calls = list(map(_of_call, eqns))
-    if any(None in call.grid for call in calls):
+    if any(None in call.steps for call in calls):
         with suppress(ValueError):  # not even these decide it
             known = pallas_call.calls(jaxpr, arrays)
             if len(known) == len(calls):
-                calls = [replace(c, grid=k.grid) for c, k in zip(calls, known, strict=True)]
+                calls = [replace(_of_call(k.eqn, _counted(k)), grid=k.grid) for k in known]
     compared = [] if reference is None else [_of_reference(reference)]
     data = _of_integers(arrays, block_sizes, naming)
     return (*calls, *(() if data is None else (data,)), *compared)
@@ -177,7 +180,8 @@ def _of_reference(jaxpr: Any) -> CallBorders:
     return CallBorders(grid=(), blocks=(), loops=(), ways=ways, ends=ends)
 
 
-def _of_call(call: Any) -> CallBorders:
+def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> CallBorders:
+    """``known``: variables that stay in loops, with what they are."""
     mapping = call.params["grid_mapping"]
     grid = tuple(size if isinstance(size, int) else None for size in mapping.grid)
     added = getattr(mapping, "vmapped_dims", ())
@@ -211,18 +215,59 @@ def _of_call(call: Any) -> CallBorders:
         loops=tuple(loop.params.get("length") for loop in loops),
         ways=ways,
         ends=(*walked_ends, *ends),
-        pipelines=tuple(size for loop in loops for size in _pipeline(loop)),
+        pipelines=tuple(size for loop in loops for size in _pipeline(loop, known)),
         source=source_of(call.params["jaxpr"]),
     )
 
 
-def _pipeline(loop: Any) -> Sequence[int | None]:
+def _counted(call: pallas_call.Call) -> dict[Any, Any]:
+    """What a body counts from given integers before it loops: the tiles of all groups."""
+    import jax
+
+    made: dict[Any, Any] = {}
+    contents = iter(call.known[call.mapping.num_dynamic_grid_bounds :])
+    body = open_jaxpr(call.eqn.params["jaxpr"])
+    for var in body.invars:
+        integers = next(contents, np.zeros(getattr(var.aval, "shape", ()), np.int32))
+        if memory_space(var.aval) == "smem" and integers is not None and hasattr(jax, "new_ref"):
+            made[var] = jax.new_ref(jax.numpy.asarray(integers))
+    _count(body, made)
+    return made
+
+
+def _count(jaxpr: Any, made: dict[Any, Any]) -> None:
+    """Adds what can be computed, and forgets references to which something else may write."""
+
+    def operands(eqn: Any) -> list[Any]:
+        return [var.val if hasattr(var, "val") else made.get(var) for var in eqn.invars]
+
+    for eqn in open_jaxpr(jaxpr).eqns:
+        if all(value is not None for value in operands(eqn)):
+            with suppress(Exception):  # the index of a core
+                made.update(zip(eqn.outvars, compute(eqn, operands(eqn)), strict=True))
+                continue
+        for effect in eqn.effects:
+            if type(effect).__name__ in ("WriteEffect", "AccumEffect"):
+                made[getattr(effect, "input", None) or eqn.invars[effect.input_index]] = None
+        if eqn.primitive.name == "while":
+            first, count = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+            stay = open_jaxpr(eqn.params["body_jaxpr"]).invars[:count]
+            made.update(zip(stay, operands(eqn)[first:], strict=False))
+        elif eqn.primitive.name in ("cond", "run_scoped") or called_jaxpr(eqn) is not None:
+            given = operands(eqn)[eqn.primitive.name == "cond" :]
+            for inner, _ in inner_jaxprs(eqn, [None]):
+                made.update(zip(parameters(eqn, inner), given, strict=False))
+                _count(inner, made)
+
+
+def _pipeline(loop: Any, counted: Mapping[Any, Any]) -> Sequence[int | None]:
     """Steps of each axis of an ``emit_pipeline``. Only a loop is left of one, which ends by
     counting on from the last axis: a count that has come to the steps of its axis becomes 0, and
     that of the axis before goes on."""
     eqns = open_jaxpr(loop.params.get("body_jaxpr", loop.params.get("jaxpr"))).eqns
     tests = {eqn.outvars[0]: eqn.invars for eqn in eqns if eqn.primitive.name == "eq"}
-    steps: list[int | None] | None = None
+    wider = {id(e.outvars[0]): e for e in eqns if e.primitive.name == "convert_element_type"}
+    steps: list[Any] | None = None
     for eqn in eqns:
         if eqn.primitive.name == "select_n" and len(eqn.invars) == 3:
             chosen, count, other = eqn.invars
@@ -230,7 +275,9 @@ def _pipeline(loop: Any) -> Sequence[int | None]:
                 steps = []
             elif steps is not None and getattr(other, "val", None) == 0:
                 compared, size = tests.get(chosen, (None, None))
-                steps[:0] = [getattr(size, "val", None)] if compared is count else []
+                is_count = count in (compared, *getattr(wider.get(id(compared)), "invars", ()))
+                size = size.val if hasattr(size, "val") else counted.get(size)
+                steps[:0] = [size] if is_count else []
     return [None if size is None else int(size) for size in steps or ()]
 
 

@@ -676,6 +676,47 @@ def test_each_axis_of_a_pipeline_in_the_body_is_walked(right, monkeypatch):
         assert verdict.proof.covered.blocks == ((3, 8), (1, 1), (3, 4))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_an_axis_of_a_pipeline_that_integers_decide_is_walked(right, monkeypatch):
+    """The body counts tiles of 32 rows ahead, four blocks of the config each."""
+    monkeypatch.setattr(gate, "_MOST_WORK", 0.0)
+
+    def step(x, out):
+        out[...] = 2 * x[...] + (0 if right else pl.program_id(0))
+
+    def body(lengths, x, out, tiles):
+        tiles[0] = 0
+
+        @pl.loop(0, 2)
+        def _(group):
+            tiles[0] += lengths[group] // 32
+
+        specs = [pl.BlockSpec((32, LANES), lambda i: (i, 0))]
+        pltpu.emit_pipeline(step, grid=(tiles[0],), in_specs=specs, out_specs=specs)(x, out)
+
+    def build(rows):
+        anywhere, scalars = (pl.BlockSpec(memory_space=m) for m in (pl.ANY, pltpu.SMEM))
+        shape = jax.ShapeDtypeStruct((rows, LANES), jnp.float32)
+        given, scratch = [scalars, anywhere], [pltpu.SMEM((1,), jnp.int32)]
+        return pl.pallas_call(
+            body, in_specs=given, out_specs=anywhere, out_shape=shape, scratch_shapes=scratch
+        )
+
+    plain = kernel(build, lambda _, x: 2 * x)
+    lengths = {"dtype": "int32", "shape": (2,)}
+    made = replace(
+        plain,
+        inputs=lambda p: [
+            Array(name="n", values=lambda: np.full(2, p["rows"] // 2, np.int32), **lengths),
+            *plain.inputs(p),
+        ],
+    )
+    verdict = checked(made, rows=512, chip=Chip.V5E)
+    assert verdict.ok is right, verdict.reason
+    assert not right or verdict.proof.covered.blocks == ((6, 16),)
+
+
 @pytest.mark.parametrize("is_reshaped", [False, True])
 @pytest.mark.parametrize(("first", "size"), [(-1, 1), (-16, 8), (ROWS, 1), (ROWS - 1, 2)])
 def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_reshaped):
