@@ -187,7 +187,8 @@ def error_text(error: BaseException) -> str:
         return str(error)
     reasons = "; ".join(f"{group_text(group)} ({n})" for group, n in error.refused)
     text = f"no legal configuration among {error.points} points: {reasons}"
-    return f"{text}; the first of them: {reason_of(error.first)}" if error.first else text
+    first = reason_of(error.first) if error.first else text
+    return text if first in text else f"{text}; the first of them: {first}"
 
 
 def _misaligned(wrong: outcomes.MisalignedBlock) -> str:

@@ -40,6 +40,9 @@ class AbstractArray:
     dtype: str
     contents: tuple[int, ...] | None = None
 
+    ndim = property(lambda self: len(self.shape))
+    size = property(lambda self: prod(self.shape))
+
     def __str__(self) -> str:
         text = f"{self.dtype}[{','.join(map(str, self.shape)) or '()'}]"
         return text if self.contents is None else f"{text}@{list(self.contents)}"
@@ -48,7 +51,7 @@ class AbstractArray:
         """With these integers in it. Raises ``InvalidInputError`` for others."""
         import numpy as np
 
-        numbers, size, dtype = np.asarray(contents), prod(self.shape), self.dtype
+        numbers, size, dtype = np.asarray(contents), self.size, self.dtype
         is_whole = ("int" in dtype or dtype == "bool") and numbers.dtype.kind in "biu"
         if not is_whole or numbers.size != size:
             raise InvalidInputError(

@@ -158,7 +158,7 @@ def test_a_decorated_function_says_what_a_declaration_says():
         baseline=lambda x: x * 2,
         check=lambda lengths, x: f"{lengths.shape} of {x.shape[0]}" if x.shape[0] < 32 else None,
         mesh={"i": 2},
-        values={"lengths": lambda lengths, x: np.full(lengths.shape, x.shape[0])},
+        values={"lengths": lambda lengths, x: np.full(lengths.size, x.shape[x.ndim - 2])},
     )
     smaller = problem.with_dims(**{"x.0": 16})
     assert kernel.inputs(problem)[0].values().tolist() == [3, 4]

@@ -720,9 +720,10 @@ def test_an_axis_of_a_pipeline_that_integers_decide_is_walked(right, monkeypatch
 @pytest.mark.parametrize("is_reshaped", [False, True])
 @pytest.mark.parametrize(("first", "size"), [(-1, 1), (-16, 8), (ROWS, 1), (ROWS - 1, 2)])
 def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_reshaped):
-    """NumPy counts what is negative from the end, and cuts what is past it."""
+    """NumPy counts what is negative from the end, and cuts what is past it. So is the default
+    config where that is what a config is compared with."""
 
-    def verdict_on(first):
+    def verdict_on(first, reference=lambda _: lambda x: x):
         def body(x, out, spare, semaphore):
             rows = x.reshape(2, ROWS // 2, LANES).reshape(ROWS, LANES) if is_reshaped else x
             unknown = first + jnp.minimum(pl.program_id(0), 0)
@@ -741,7 +742,8 @@ def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_resh
                 scratch_shapes=[pltpu.VMEM((size, LANES), jnp.float32), pltpu.SemaphoreType.DMA],
             )
 
-        return checked(kernel(build, lambda x: x))
+        return checked(replace(kernel(build, None), reference=reference))
 
     assert verdict_on(0).ok is True
     assert verdict_on(first).check is FailedCheck.BOUNDS
+    assert verdict_on(first, None).check is FailedCheck.BOUNDS
