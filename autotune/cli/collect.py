@@ -39,7 +39,8 @@ _INSTRUCTION = re.compile(r"%([\w.-]*?)(?:\.\d+)? = ")
 _KERNEL_NAME = re.compile(r'kernel_name[\\"]*[:=] ?[\\"]*([\w.-]+)|op_name="([^"]+)/pallas_call')
 
 _DECLARED = '''"""Kernels of a model, as `autotune collect --declare` has found them. Whoever has a
-reference in plain JAX adds it: @autotune.tunable(reference=…). What is marked HOLE is a guess."""
+reference in plain JAX adds it, or takes a `# reference=` that is one. What is marked HOLE
+is a guess."""
 '''
 
 _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
@@ -24,6 +25,7 @@ from autotune.domain.compilers import DeclaredCall
 from autotune.domain.errors import InvalidInputError
 
 _NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim|quant", re.I)
+_PLAIN = re.compile(r"(^|_)(ref|reference|xla|naive)(_|$)", re.I)
 _IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
 _STAND_IN = 10**12  # for a number in a text that a name takes the place of
 _LEAST, _SUBLANES = 128, 8
@@ -258,6 +260,7 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
         words.append(f"{name}={text}")
     decorated = [f"{names[size.path]}={size.values}" for size in sizes]
     rules = list(_rules(given))
+    decorated += [f"# reference={name}" for name in _references(site.function, len(arrays))]
     decorated += [f"mesh={value.axes}" for value in given.values() if isinstance(value, _Mesh)]
     decorated += [f"values={{\n{indent(''.join(rules), '    ')}}}"] if rules else []
     signature = [*arrays, "*", *(f"{names[size.path]}={size.value}" for size in sizes)]
@@ -270,6 +273,19 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
     for name, known in imports.items():
         code = code.replace(f"{name}.", f"{known}.")
     return DeclaredCall(site.name, tuple(imports.values()), code, texts.arguments_text(arrays))
+
+
+def _references(function: Callable[..., Any], count: int) -> Iterator[str]:
+    """What its module calls so, and what stands in one beside it that is, of as many arrays."""
+    own = function.__module__
+    for module in (own, *(f"{own.rpartition('.')[0]}.{name}" for name in ("reference", "ref"))):
+        with suppress(Exception):  # there is none
+            for name, value in vars(import_module(module)).items():
+                is_function = inspect.isfunction(inspect.unwrap(value))
+                if is_function and (module != own or _PLAIN.search(name)):
+                    taken = inspect.signature(value).parameters.values()
+                    if sum(p.default is p.empty for p in taken) == count:
+                        yield f"{module}.{name}"
 
 
 def _lines(words: Sequence[str]) -> str:

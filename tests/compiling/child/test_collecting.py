@@ -426,6 +426,12 @@ class Doubled:
 
 def step(x):
     return Doubled(128)(x)
+
+def doubled_ref(x):
+    return x * 2
+
+def product_ref(x, y):
+    return x * y
 """
 
 
@@ -443,6 +449,7 @@ def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypat
     assert (made.name, made.imports) == ("Doubled", ("autotune", "own_kernels"))
     assert "def {name}(x, *, rows=128)" in made.code
     assert "own_kernels.Doubled.__call__(" in made.code
+    assert "# reference=own_kernels.doubled_ref," in made.code and "product_ref" not in made.code
     assert "self=own_kernels.Doubled(rows=rows)" in made.code
 
 
