@@ -22,6 +22,15 @@ def test_one_dma_costs_its_latency_and_its_bytes():
     assert result.steps == 1
 
 
+def test_a_copy_within_the_chip_has_not_the_latency_of_hbm():
+    chip = load("v7x")
+    copies = read(1), read(1).replace("hbm_to_vmem", "vmem_to_vmem")
+    far, near = (run(copy, wait(2), chip="v7x").cycles_shared for copy in copies)
+    assert far - near == pytest.approx(
+        chip.real_read_latency_cycles - chip.read_latency_cycles, 0.01
+    )
+
+
 def test_comments_nest():
     code, trailing = strip_comments("a /* b /* c */ d */ e } /* f /* g */ h */")
     assert (code, trailing) == ("a  e  } ".replace("  }", " }"), " f  g  h ")
