@@ -29,6 +29,7 @@ from autotune.estimating.simulator import constants
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
 _TURNS = 1000  # that a loop may well have whose length data decide
 _VECTOR_SLOTS = 4  # of a bundle (JAX's scaling book, "What is a TPU?"), from v4 to v7x
+_PREFETCHES = ("copy", "slice", "dynamic-slice")  # started ahead: between HBM and VMEM
 _HBM, _LINKS = "HBM", "links"
 # A SparseCore reads its command, its program and indices, one after the other, before any row.
 _OFFLOADED, _READS = "call-update", 4
@@ -137,7 +138,7 @@ def hbm_bytes_per_us(chip: ChipInfo) -> float:
         return chip.hbm_bytes_per_s * chip.num_cores / 1e6
     core = constants.load(chip.chip.value)
     read = core.hbm_bytes_per_cycle * core.clock_hz * chip.num_cores / 1e6
-    return read * 2 / (1 + core.write_cost)
+    return read * 2 / (1 + core.write_cost) / (1 + core.turn_cost)
 
 
 class Rates:
@@ -156,6 +157,9 @@ class Rates:
         self._vector_ops_per_us = _VECTOR_SLOTS * lanes * clock_hz / 1e6
         self._matrix_share = constants.matrix_share(chip.chip.value) if core else 1.0
         self._barrier_us = core.barrier_us if core else 0.0
+        self.sustained_share = core.sustained_share if core else 1.0
+        self.sustained_us = core.sustained_us if core else 0.0
+        self.one_way_bytes_per_us = self.bytes_per_us * (1 + core.turn_cost if core else 1)
 
     def least_us(self, operation: ScheduledOperation) -> float:
         """Of its arithmetic at the peak of all cores."""
@@ -172,7 +176,9 @@ class Rates:
         if operation.simulated_us is not None:
             return Basis.SIMULATED, max(operation.simulated_us, least_us) + self._barrier_us
         expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
-        moved_us = operation.hbm_bytes / self.bytes_per_us / operation.hbm_share
+        is_one_way = operation.phase is Phase.START and operation.opcode in _PREFETCHES
+        rate = self.one_way_bytes_per_us if is_one_way else self.bytes_per_us
+        moved_us = operation.hbm_bytes / rate / operation.hbm_share
         moved_us = max(moved_us, expected_us)
         if least_us or operation.vector_ops:
             made_us = least_us / self._matrix_share + operation.vector_ops / self._vector_ops_per_us
@@ -209,11 +215,13 @@ def timeline(
 
 @dataclass(slots=True)
 class _Clock:
-    """``free``: when each way that copies take is, by its name; ``ends``: of what is on its way the
+    """``strained``: for how long HBM was busy of late beyond what it sustains. ``free``: when each
+    way that copies take is, by its name; ``ends``: of what is on its way the
     way and the end, by the name of its start."""
 
     rates: Rates
     now: float = 0.0
+    strained: float = 0.0
     free: dict[str, float] = field(default_factory=dict)
     ends: dict[str, tuple[TimedOperation, str, float]] = field(default_factory=dict)
     timed: list[TimedOperation] = field(default_factory=list)
@@ -238,10 +246,20 @@ class _Clock:
             done = replace(begun.operation, name=operation.name)
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
-            moved_us = operation.hbm_bytes * timed.runs / self.rates.bytes_per_us
+            moved_us = operation.hbm_bytes * timed.runs / self.rates.one_way_bytes_per_us
             self._delay(takes, moved_us)
+            takes = self._sustained(takes, moved_us)
+            timed = timed._replace(busy_us=takes, exposed_us=takes)
         self.now += timed.exposed_us
         self.timed.append(timed)
+
+    def _sustained(self, takes: float, moves: float) -> float:
+        """How long it takes, as HBM keeps its full rate only as long as it was not busy before."""
+        share, most = self.rates.sustained_share, self.rates.sustained_us
+        moves = min(moves, takes)
+        takes = max(takes, (moves - most + self.strained) / share)
+        self.strained = min(max(0.0, self.strained + moves - takes * share), most)
+        return takes
 
     def _delay(self, takes: float, moves: float) -> None:
         """Copies in HBM that are on their way move on only while an operation leaves it to them."""

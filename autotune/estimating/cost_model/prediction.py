@@ -135,6 +135,7 @@ class _Cores:
     def __init__(self, channel: dma.Channel, count: int) -> None:
         self._channel, self._arrived = channel, dict[_Which, Array]()
         self._busy, self._saved, self.waited = np.zeros((3, count))
+        self._mix = dma.Mix(np.zeros(count), np.zeros(count))
 
     def arrived(self, which: _Which) -> Array:
         """When the last DMA of an operand arrived."""
@@ -144,7 +145,8 @@ class _Cores:
         """When the DMA before it arrived. ``clock`` does not know the waits so far."""
         channel, before = self._channel, self.arrived(which)
         begun = np.maximum(clock + self.waited, self._busy)
-        size = size * channel.write_cost if which[0] else size
+        self._mix = self._mix.after(size, size * which[0])
+        size = size * channel.turns(self._mix) * (channel.write_cost if which[0] else 1.0)
         slow, took = size, np.zeros_like(size)
         if channel.saved_share:
             saved = self._saved + (begun - self._busy) * channel.bytes_per_cycle

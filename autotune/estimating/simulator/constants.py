@@ -70,6 +70,9 @@ class ChipConstants:
     hbm_bytes_per_cycle: float  # the core's share of HBM in the long run, after efficiency
     burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
     write_cost: float  # the share of HBM's time that a written byte takes, in bytes read
+    turn_cost: float  # as much more where half of the bytes are written, half read
+    sustained_share: float  # of HBM's rate, what it can move for long
+    sustained_us: float  # for how long it moves more than that, in time of the full rate
     matrix_slowdown: float  # cycles more for each that the matrix units are busy
     matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
@@ -272,6 +275,9 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
         burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
+        turn_cost=real.get("hbm_turn_cost", 0.0),
+        sustained_share=real.get("hbm_sustained_share", 1.0),
+        sustained_us=real.get("hbm_sustained_us", 0.0),
         matrix_slowdown=real.get("matrix_slowdown", 0.0),
         matrix_rate=real.get("matrix_rate", 1.0),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, LINKS, MATRIX, SCALAR, TimePart
 from autotune.estimating.simulator.constants import ChipConstants
@@ -42,6 +42,7 @@ _BOTH_CORES = 0x6000 << 16  # marks the semaphore of a copy that goes to both co
 _INDEX = 0xF << 16  # where such a one has the index of the other core's
 _MOST_NEIGHBOURS = 4
 _SELF = 0  # the device whose program is walked
+_MIXED_BYTES = 4 << 20  # what moved before as many more counts by half
 LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
 # kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, or
@@ -97,19 +98,32 @@ class Timeline(NamedTuple):
     fill: Fill
 
 
+class Mix(NamedTuple):
+    """Bytes that moved in HBM, numbers or arrays of them, those before the last by less."""
+
+    moved: Any = 0.0
+    written: Any = 0.0
+
+    def after(self, size: Any, written: Any) -> Mix:
+        left = 2.0 ** (-size / _MIXED_BYTES)
+        return Mix(self.moved * left + size, self.written * left + written)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """How DMAs move: bandwidth in bytes per cycle, latencies in cycles.
 
     ``saved_share``: of the bytes of a burst that goes faster than the core's share, how many its
     own idle channel must have saved before; 0 where a core has the channel to itself.
-    ``write_cost``: bytes read in the time in which one is written.
+    ``write_cost``: bytes read in the time in which one is written; ``turn_cost``: more of them
+    where as much is read as written, as HBM turns between the two.
     """
 
     bytes_per_cycle: float
     burst_bytes_per_cycle: float
     saved_share: float
     write_cost: float
+    turn_cost: float
     read_latency: float
     write_latency: float
     chip_latency: float  # of a copy within the chip
@@ -117,6 +131,12 @@ class Channel:
     granule_bytes: int
     link_bytes_per_cycle: float  # of one link, one way
     hop_cycles: float
+
+    def turns(self, mix: Mix) -> Any:
+        """How much longer bytes take as HBM turns: by how many of two neighbours among those that
+        moved last go different ways."""
+        share = mix.written / (mix.moved + (mix.moved == 0))
+        return 1 + self.turn_cost * 4 * share * (1 - share)
 
 
 def shared(chip: ChipConstants) -> Channel:
@@ -127,6 +147,7 @@ def shared(chip: ChipConstants) -> Channel:
         burst_bytes_per_cycle=chip.burst_bytes_per_cycle,
         saved_share=1 - chip.hbm_bytes_per_cycle / chip.burst_bytes_per_cycle,
         write_cost=chip.write_cost,
+        turn_cost=chip.turn_cost,
         read_latency=chip.real_read_latency_cycles,
         write_latency=chip.write_latency_cycles,
         chip_latency=min(chip.read_latency_cycles, chip.real_read_latency_cycles),
@@ -207,6 +228,7 @@ class _Engine:
     def __init__(self, channel: Channel, watch: Watch | None, neighbours: Set[int]) -> None:
         self._channel, self._watch = channel, watch
         self._busy = self._saved = 0.0
+        self._mix = Mix()
         self._moved: dict[float, float] = {}  # semaphore -> when its last DMA had moved
         self._arrivals: dict[float, list[_Arrival]] = {}
         self._ring = (
@@ -243,6 +265,8 @@ class _Engine:
         self._bursts += ways * (max(1.0, size / burst) if burst else 1)
         issued = clock + self.waited
         weight = bool(kind & HBM_READ) + bool(kind & HBM_WRITE) * self._channel.write_cost
+        self._mix = self._mix.after(size * ways, size * bool(kind & HBM_WRITE))
+        weight *= self._channel.turns(self._mix)
         begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
         device, hops = _device(overrides), 0
         is_local = kind == ON_CHIP and device is None

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.domain.explanation import Phase
 from autotune.domain.key import Chip
-from autotune.estimating.cost_model.operation import hbm_bytes_per_us, xla_time
+from autotune.estimating.cost_model.operation import Rates, hbm_bytes_per_us, xla_time
 from autotune.estimating.simulator.constants import start_us
 from tests.samples.operations import KERNEL, SUM, operation
 from tests.samples.traces import V5E
@@ -73,6 +73,25 @@ def test_both_cores_of_a_chip_wait_for_each_other_after_each_operation():
     v5p = replace(V5E, chip=Chip.V5P, num_cores=2)
     assert xla_time(schedule, [], v5p).time_us == pytest.approx(start_us() + 2 * 5 * 7.1)
     assert time_us(*schedule) == pytest.approx(2 * 5 * 7)
+
+
+@pytest.mark.parametrize(
+    ("streams_us", "takes_us"),
+    [([9_000], 9_000), ([20_000], 23_077), ([5_000] * 4, 23_077), ([9_000, 0, 9_000], 18_000)],
+)
+def test_a_long_stream_falls_to_what_hbm_of_v6e_sustains(streams_us, takes_us):
+    """20 ms at the full rate are 18 at 0.78 of it, as far as 2 are saved. What leaves HBM alone
+    for a while saves them again; another chip has no such limit."""
+    v6e = replace(V5E, chip=Chip.V6E, hbm_bytes_per_s=1_640_000_000_000)
+    rate = Rates(v6e).one_way_bytes_per_us
+    schedule = [
+        operation(str(n), simulated_us=us or 5_000.0, hbm_bytes=round(us * rate))
+        for n, us in enumerate(streams_us)
+    ]
+    rest_us = 5_000 * streams_us.count(0)
+    measured_us = xla_time(schedule, [], v6e).time_us - start_us() - rest_us
+    assert measured_us == pytest.approx(takes_us, abs=1)
+    assert time_us(*schedule) - rest_us == pytest.approx(sum(streams_us))
 
 
 def test_only_what_matters_is_unknown():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autotune.estimating.simulator import dma
 from autotune.estimating.simulator.constants import load
-from autotune.estimating.simulator.lowering import HBM_READ, STEP, WAITED, CoreWork
+from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, STEP, WAITED, CoreWork
 from tests.samples.handwritten import libtpu_cycles, read, run, wait
 
 LARGE = "2048"  # granules: 64 KiB
@@ -90,6 +90,19 @@ def test_in_the_long_run_a_core_has_no_more_than_its_share(steps, name):
     chip = load(name)
     end = _steps(*zip(*steps, strict=True), chip)
     assert end.cycles >= end.read_bytes / chip.hbm_bytes_per_cycle - 1e-6
+
+
+@pytest.mark.parametrize(("kinds", "share"), [((HBM_READ, HBM_WRITE), 1), ((HBM_WRITE,), 0)])
+def test_bytes_take_longer_where_reads_and_writes_take_turns(kinds, share):
+    """64 MiB of small DMAs; half of each is what a copy moves."""
+    chip, size, count = load("v6e"), 2**16, 1024
+    issued = [(0.0, size / chip.granule_bytes, n, kinds[n % len(kinds)], ()) for n in range(count)]
+    waits = [(0.0, size / chip.granule_bytes, n, WAITED, ()) for n in range(count)]
+    end = dma.replay([*issued, *waits], dma.shared(chip), (0.0, 0, 0, STEP, _WORK)).end
+    bytes_per_cycle = size * count / (end.cycles - chip.write_latency_cycles)
+    slower = 1 + chip.turn_cost * share
+    assert bytes_per_cycle == pytest.approx(chip.hbm_bytes_per_cycle / slower, rel=0.015)
+    assert chip.turn_cost > 0.04
 
 
 def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_reading():
