@@ -12,7 +12,7 @@ from autotune.domain.key import Chip
 from autotune.domain.step import Basis, StepChangeKind, StepKind, changes, slice_bounds, tuned_step
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
-from autotune.estimating.simulator.constants import SPATIAL, start_us, xla_error
+from autotune.estimating.simulator.constants import PRECISE, SPATIAL, start_us, xla_error
 from tests.samples.operations import compiled_step, operation
 from tests.samples.traces import V5E
 
@@ -112,7 +112,8 @@ def test_a_loop_that_data_end_leaves_no_bar():
 
 
 @pytest.mark.parametrize(
-    ("runs", "kind", "flops"), [(1, "reduce", 0), (1000, "", 0), (1, "sort", 0), (1, SPATIAL, 1)]
+    ("runs", "kind", "flops"),
+    [(1, "reduce", 0), (1000, "", 0), (1, "sort", 0), (1, SPATIAL, 1), (1, PRECISE, 1)],
 )
 def test_what_nobody_timed_is_as_unsure_as_in_a_search(runs, kind, flops):
     known = xla_error("v5e", {kind: 1.0}, operations_per_us=1 / 50)
