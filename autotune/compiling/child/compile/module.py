@@ -50,7 +50,15 @@ _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 _KINDS = (  # rare ones first
-    *("custom-call", "sort", "scatter", "gather", "reduce-window", "dynamic-update-slice"),
+    *(
+        "ragged-dot",
+        "custom-call",
+        "sort",
+        "scatter",
+        "gather",
+        "reduce-window",
+        "dynamic-update-slice",
+    ),
     *("select-and-scatter", "rng-bit-generator", "rng", "fft", "cholesky", "triangular-solve"),
     *("topk", "reverse", SPATIAL, PRECISE, "convolution", "dot", "reduce"),
 )
@@ -244,6 +252,7 @@ class _Walk:
         if opcode in ("convolution", "dot"):
             opcode = PRECISE if _PASSES in text else opcode
             opcode = SPATIAL if _NO_DOT.search(text) else opcode
+        opcode = "ragged-dot" if "ragged_dot_tiling=" in text else opcode
         opcode = "" if _NO_CODE.search(text) else opcode
         return {opcode}.union(*(self._does(each) for each in chain(*inner)))
 

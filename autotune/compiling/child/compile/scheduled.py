@@ -2,8 +2,10 @@
 there."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -63,9 +65,11 @@ def simulated(
     """A kernel with the scalars that are known of it. ``is_fused``: it is none, but what XLA makes
     the code of itself."""
     result = _of_xla(listing, chip, is_fused)
-    if call is not None and isinstance(result, NotSimulated):
-        version, known = libtpu.version(), flat(call.scalar_operands())
-        result = simulate(listing, chip=chip.value, libtpu=version, scalars=known)
+    if isinstance(result, NotSimulated):
+        known = _groups(listing) if call is None else flat(call.scalar_operands())
+        if known or call is not None:
+            version = libtpu.version()
+            result = simulate(listing, chip=chip.value, libtpu=version, scalars=known)
     return result.reason if isinstance(result, NotSimulated) else result.us_shared
 
 
@@ -133,6 +137,27 @@ def _guessed(
             return result, given
         count, over = prod(asked.shape), 0 if is_progress or not asked.shape else rows
         given[number] = [((place + 1) * over - bool(over)) // count for place in range(count)]
+
+
+def _groups(listing: str | Listing) -> dict[int, list[int]]:
+    """What a ragged dot of XLA is given, as megablox has it: how many tiles it visits, where groups
+    end, and of each visit the group and the tile. Groups are taken for equal, and to end within
+    tiles. Empty for another kernel."""
+    with suppress(UnfitError):
+        operands = sorted(parse(listing).operands, key=lambda operand: operand.number)
+        match [operand.shape for operand in operands[:6]]:
+            case [(1,), (ends,), (visits,), (same,), (1,), (rows, _)] if visits == same >= ends > 1:
+                tile = max(1, rows // (visits - ends + 2))
+                inner = (rows * n // (ends - 1) + tile // 2 for n in range(1, ends - 1))
+                bounds = [0, *(min(end, rows) for end in inner), rows]
+                visited = [
+                    (group, place)
+                    for group, (begin, end) in enumerate(pairwise(bounds))
+                    for place in range(begin // tile, -(-end // tile))
+                ][:visits]
+                groups, tiles = ([*each] for each in zip(*visited, strict=True))
+                return {0: [len(visited)], 1: bounds, 2: groups, 3: tiles, 4: [0]}
+    return {}
 
 
 def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

@@ -124,6 +124,10 @@ DOT = (
             PRECISE,
         ),
         (("ROOT %c = f32[8] rng-bit-generator(%x)",), 0, "", "rng-bit-generator"),
+        (
+            ('ROOT %c = f32[8] custom-call(%x), frontend_attributes={ragged_dot_tiling="8,1,1"}',),
+            *(0, "", "ragged-dot"),
+        ),
         (("ROOT %c = f32[8] reverse(%x), dimensions={0}",), 0, "", "reverse"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autotune.compiling.child.compile.scheduled import simulated, timed
 from autotune.domain.key import Chip
 from tests.estimating.simulator.test_grammar import loop
@@ -63,6 +65,22 @@ def test_what_a_product_sends_for_a_collective_takes_no_time_in_it():
     given = simulated(f"{text[:start]}{SEMAPHORE}  ;;  {text[start:]}", None, Chip.V5E)
     assert isinstance(given, float) and isinstance(alone, float)
     assert given < alone / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [("v5e-0.10.2-gmm_512_256_256_4", Chip.V5E), ("v7x-0.12.0.1-gmm_512_256_256_4", Chip.V7X)],
+)
+def test_groups_of_a_ragged_dot_that_is_no_call_of_the_function_are_taken_for_equal(name, chip):
+    """XLA's own is megablox, but for the shape of the number of visits: four tiles, and three ends
+    of groups within them."""
+    text = recordings.text(name)
+    own = text.replace("s32[], index: 0,", "s32[1], index: 0,")
+    ends, groups, tiles = [0, 192, 320, 448, 512], [0, 0, 1, 1, 2, 2, 3], [0, 1, 1, 2, 2, 3, 3]
+    given = {0: [7], 1: ends, 2: groups, 3: tiles, 4: [0]}
+    known = recordings.run(name, scalars=given)
+    assert simulated(own, None, chip) == pytest.approx(known.us_shared, 0.01)
+    assert "operand 0" in str(simulated(text, None, chip))
 
 
 def test_of_a_kernel_without_its_call_nothing_is_known():
