@@ -84,7 +84,7 @@ def calibrate(
     bars = measured_bars(rows)
     if here and not all(row.from_file for row in rows):
         output = output or Path(f"autotune-calibration-{chip}.json")
-        _write(output, rows)
+        shared.write_file(output, json.dumps(calibration_data(rows), indent=1) + "\n")
         _say(f"the times are in {output}, which names no machine and no person: send it to us")
         _say(_UNTRIED)
     if as_json:
@@ -132,10 +132,6 @@ def _read(file: Path) -> "list[MeasuredProgram]":
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidInputError(f"{file} cannot be read: {reason}") from error
-
-
-def _write(file: Path, rows: "list[MeasuredProgram]") -> None:
-    shared.write_file(file, json.dumps(calibration_data(rows), indent=1) + "\n")
 
 
 def _lines(bars: "MeasuredBars | None", chip: "Chip") -> Iterator[str]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 
 import click
@@ -52,26 +53,17 @@ class Condition(StrEnum):
     BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """``remedy``: what to do, empty where nothing is wrong."""
 
-    subject: str
     condition: Condition
+    subject: str
     says: str
     remedy: str = ""
 
 
-def good(subject: str, says: str) -> Finding:
-    return Finding(subject=subject, condition=Condition.GOOD, says=says)
-
-
-def not_there(subject: str, says: str, remedy: str = "") -> Finding:
-    return Finding(subject=subject, condition=Condition.NOT_THERE, says=says, remedy=remedy)
-
-
-def bad(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, condition=Condition.BAD, says=says, remedy=remedy)
+good, not_there, bad = (partial(Finding, condition) for condition in Condition)
 
 
 def packages() -> Iterator[Finding]:

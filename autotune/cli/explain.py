@@ -265,8 +265,7 @@ def _heading(trials: list[StoredTrial]) -> list[str]:
         return heading(trials[0])[:-1]
     first, other = (t.key for t in trials)
     lines = [f"{first.kernel} {first.problem}"]
-    for t in trials:
-        lines.append(f"  trial {t.id}: {t.trial.config}{_state(t)}")
+    lines += [f"  trial {t.id}: {t.trial.config}{_state(t)}" for t in trials]
     same = {
         f"chip: {first.chip} and {other.chip}": first.chip == other.chip,
         f"toolchain: {first.toolchain} and {other.toolchain}": first.toolchain == other.toolchain,

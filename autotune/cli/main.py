@@ -151,9 +151,6 @@ JSON_VERSION = 1
 """Of all that ``--json`` prints: docs/reference/stability.md says what raises it."""
 
 
-_CLOSED_PIPE = 128 + signal.SIGPIPE  # as the shell says of other tools
-
-
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         data = json.dumps({"version": VERSION, "json": JSON_VERSION})
@@ -188,20 +185,14 @@ def main(args: list[str] | None = None) -> Any:
     except SystemExit as ended:
         status.append(ended.code or 0)
         raise
-    except BrokenPipeError:
-        status.append(_CLOSED_PIPE)
-        sys.exit(_CLOSED_PIPE)
 
 
 def _leave(status: list[Any]) -> None:
     """Ends the process at the end of its exit handlers. Python would take every module apart, which
     is a sixth of a short command."""
-    with suppress(OSError, IndexError):  # Python says what is wrong with a file
-        try:
-            for stream in filter(None, (sys.stdout, sys.stderr)):
-                stream.flush()
-        except BrokenPipeError:
-            status = [_CLOSED_PIPE]
+    with suppress(OSError, IndexError):  # Python says what is wrong with a pipe
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
         os._exit(status[0])
 
 
@@ -221,7 +212,7 @@ def _run(given: list[str]) -> NoReturn:
         sys.exit(cli.main(args=given, prog_name="autotune", standalone_mode=False))
     except SystemExit as ended:
         if sys.stdout is not output:  # click puts another there where nobody reads it
-            ended.code = _CLOSED_PIPE
+            ended.code = 128 + signal.SIGPIPE
         raise
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

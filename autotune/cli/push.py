@@ -1,7 +1,7 @@
 """``autotune push``: results of this machine to a service."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,6 +20,7 @@ from autotune.wording.units import counted
 
 _TIMEOUT_S = 60.0
 _MOST_CHECKS = 100_000
+_Specs = Mapping[tuple[str, str], KernelSpec]
 
 
 @click.command()
@@ -42,15 +43,15 @@ def push(url: str | None, token: str | None, database: str | None, as_json: bool
     with shared.open_database(database, create=False) as store:
         say = partial(echo, err=True)
         kernels, records = store.kernels(), store.records(tell=Countdown(say, "read"))
-        left: list[str] = []
-        good = _good(store, kernels, records, left)
+        specs, left = {(spec.name, spec.fingerprint): spec for spec in kernels}, list[str]()
+        good = _good(store, specs, records, left)
         total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0, checks=0), 0
         sending = Countdown(say, "sent")
         try:
             for count, part in send(remote, kernels, good):
                 total, sent = _sum(total, part), sent + count
                 sending(sent, len(records) - len(left))
-            checks = _good_checks(store, kernels, left)
+            checks = _good_checks(store, specs, left)
             try:
                 for part in send_checks(remote, kernels, checks):
                     total = _sum(total, part)
@@ -68,9 +69,8 @@ def push(url: str | None, token: str | None, database: str | None, as_json: bool
     sys.exit(0 if records or checks else 1)
 
 
-def _good_checks(store: Store, kernels: Sequence[KernelSpec], left: list[str]) -> list[Check]:
+def _good_checks(store: Store, specs: _Specs, left: list[str]) -> list[Check]:
     """Of all that was checked here, also where the records are another machine's."""
-    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     good = []
     for check in store.checks(_MOST_CHECKS):
         key = check.key
@@ -83,11 +83,10 @@ def _good_checks(store: Store, kernels: Sequence[KernelSpec], left: list[str]) -
 
 
 def _good(
-    store: Store, kernels: Sequence[KernelSpec], records: Sequence[Record], left: list[str]
+    store: Store, specs: _Specs, records: Sequence[Record], left: list[str]
 ) -> Iterator[KeyResult]:
     """With all that was found, read when it is wanted: it may be much. ``left`` is told what is no
     good."""
-    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for record in records:
         key = record.key
         try:
@@ -98,14 +97,9 @@ def _good(
 
 
 def _sum(total: Pushed, other: Pushed) -> Pushed:
-    return replace(
-        other,
-        records=total.records + other.records,
-        trials=total.trials + other.trials,
-        lost=total.lost + other.lost,
-        checks=(total.checks or 0) + (other.checks or 0),
-        candidates=total.candidates + other.candidates,
-    )
+    names = ("records", "trials", "lost", "checks", "candidates")
+    pairs = {name: (getattr(total, name), getattr(other, name)) for name in names}
+    return replace(other, **{name: sum(filter(None, pair)) for name, pair in pairs.items()})
 
 
 def _print(total: Pushed, sent: int, left: list[str], checks: int) -> None:
