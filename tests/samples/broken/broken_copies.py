@@ -15,6 +15,7 @@ from autotune.domain.problem import Config, Problem
 _ROWS = 8
 _BUFFER = pltpu.VMEM((_ROWS, LANES), jnp.float32)
 _DMA = pltpu.SemaphoreType.DMA
+_BY_ROWS = rows(_ROWS, lambda i: (i, 0))
 
 
 def _kernel(name: str, build: Callable[[Problem, Config], Any], reference: Any) -> Kernel:
@@ -46,17 +47,16 @@ def _copy(source: Any, target: Any, done: Any) -> None:
     copy.wait()
 
 
-def _own_rows(problem: Problem, config: Config, body: Any, scratch: list[Any]) -> Any:
-    """A grid over the blocks, input and output both left in HBM."""
-    return pl.pallas_call(
-        body,
-        grid=(problem["rows"] // _ROWS,),
-        in_specs=[by_hand()],
-        out_specs=by_hand(),
-        out_shape=_shape(problem["rows"]),
-        scratch_shapes=scratch,
-        compiler_params=semantics(config, PARALLEL),
-    )
+def _call(problem: Problem, config: Config, body: Any, scratch: list[Any], **other: Any) -> Any:
+    """A grid over the blocks, input and output both left in HBM. ``other``: arguments in the place
+    of these."""
+    usual = {
+        "grid": (problem["rows"] // _ROWS,),
+        "out_specs": by_hand(),
+        "out_shape": _shape(problem["rows"]),
+        "compiler_params": semantics(config, PARALLEL),
+    }
+    return pl.pallas_call(body, in_specs=[by_hand()], scratch_shapes=scratch, **(usual | other))
 
 
 def _late_wait(problem: Problem, config: Config) -> Any:
@@ -71,15 +71,7 @@ def _late_wait(problem: Problem, config: Config) -> Any:
         if not is_right(config):
             copy.wait()
 
-    return pl.pallas_call(
-        body,
-        grid=(problem["rows"] // _ROWS,),
-        in_specs=[by_hand()],
-        out_specs=rows(_ROWS, lambda i: (i, 0)),
-        out_shape=_shape(problem["rows"]),
-        scratch_shapes=[_BUFFER, _DMA],
-        compiler_params=semantics(config, PARALLEL),
-    )
+    return _call(problem, config, body, [_BUFFER, _DMA], out_specs=_BY_ROWS)
 
 
 def _buffer_in_use(problem: Problem, config: Config) -> Any:
@@ -97,7 +89,7 @@ def _buffer_in_use(problem: Problem, config: Config) -> Any:
         if not is_right(config):
             copy.wait()
 
-    return _own_rows(problem, config, body, [_BUFFER, _DMA, _DMA])
+    return _call(problem, config, body, [_BUFFER, _DMA, _DMA])
 
 
 def _wrong_slot(problem: Problem, config: Config) -> Any:
@@ -117,15 +109,10 @@ def _wrong_slot(problem: Problem, config: Config) -> Any:
             copy(step).wait()
             out[...] += slots[step % 2 if is_right(config) else (step + 1) % 2]
 
-    return pl.pallas_call(
-        body,
-        grid=(1,),
-        in_specs=[by_hand()],
-        out_specs=rows(_ROWS, lambda i: (0, 0)),
-        out_shape=_shape(_ROWS),
-        compiler_params=semantics(config, ARBITRARY),
-        scratch_shapes=[pltpu.VMEM((2, _ROWS, LANES), jnp.float32), pltpu.SemaphoreType.DMA((2,))],
-    )
+    scratch = [pltpu.VMEM((2, _ROWS, LANES), jnp.float32), pltpu.SemaphoreType.DMA((2,))]
+    one = {"grid": (1,), "out_specs": rows(_ROWS, lambda i: (0, 0)), "out_shape": _shape(_ROWS)}
+    in_order = semantics(config, ARBITRARY)
+    return _call(problem, config, body, scratch, **one, compiler_params=in_order)
 
 
 def _shared_semaphore(problem: Problem, config: Config) -> Any:
@@ -144,15 +131,8 @@ def _shared_semaphore(problem: Problem, config: Config) -> Any:
         copies[1].wait()
         out[...] += second[...]
 
-    return pl.pallas_call(
-        body,
-        grid=(problem["rows"] // _ROWS,),
-        in_specs=[by_hand()],
-        out_specs=rows(_ROWS, lambda i: (i, 0)),
-        out_shape=_shape(problem["rows"]),
-        scratch_shapes=[_BUFFER, _BUFFER, pltpu.SemaphoreType.DMA((2,))],
-        compiler_params=semantics(config, PARALLEL),
-    )
+    scratch = [_BUFFER, _BUFFER, pltpu.SemaphoreType.DMA((2,))]
+    return _call(problem, config, body, scratch, out_specs=_BY_ROWS)
 
 
 def _same_rows(problem: Problem, config: Config) -> Any:
@@ -170,15 +150,8 @@ def _same_rows(problem: Problem, config: Config) -> Any:
         _copy(x.at[_of(step)], buffer, done)
         _copy(buffer, out.at[_of(step + 1)], done)
 
-    return pl.pallas_call(
-        body,
-        grid=(problem["rows"] // _ROWS,),
-        in_specs=[by_hand()],
-        out_specs=by_hand(),
-        out_shape=_shape(problem["rows"] + _ROWS),
-        scratch_shapes=[_BUFFER, _BUFFER, _DMA],
-        compiler_params=semantics(config, PARALLEL),
-    )
+    out = _shape(problem["rows"] + _ROWS)
+    return _call(problem, config, body, [_BUFFER, _BUFFER, _DMA], out_shape=out)
 
 
 def _overlapping(problem: Problem, config: Config) -> Any:
@@ -204,7 +177,7 @@ def _overlapping(problem: Problem, config: Config) -> Any:
             pl.when(step == last)(one)
 
     scratch = [pltpu.VMEM((2 * _ROWS, LANES), jnp.float32), _DMA]
-    return _own_rows(problem, config, body, scratch)
+    return _call(problem, config, body, scratch)
 
 
 def _with_header(x: Any) -> Any:

@@ -6,13 +6,12 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
-import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.experimental import pallas as pl
 
-from tests.compiling.child.verify.test_gate_runs import LANES, ROWS, checked, kernel
+from tests.compiling.child.verify.test_gate_runs import LANES, ROWS, call_of, checked, kernel
 
 pytestmark = pytest.mark.slow
 REAL = 4096
@@ -58,13 +57,9 @@ def shifted_rows(x, out, end):
 
 def doubled(body, end, last=NEVER):
     def build(rows):
-        return pl.pallas_call(
-            lambda x, out: body(x, out, end),
-            grid=(pl.cdiv(rows, ROWS),),
-            in_specs=[pl.BlockSpec((ROWS, LANES), lambda i: (jnp.minimum(i, last), 0))],
-            out_specs=pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-        )
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (jnp.minimum(i, last), 0))
+        other = {"grid": (pl.cdiv(rows, ROWS),), "in_specs": [block]}
+        return call_of(lambda x, out: body(x, out, end), rows, other=other)
 
     return build
 

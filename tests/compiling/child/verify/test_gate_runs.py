@@ -25,6 +25,10 @@ from autotune.domain.problem import Problem, make_config
 from autotune.wording.publication import verification
 
 ROWS, LANES = 8, 128
+BLOCK, ANYWHERE = (
+    pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
+    pl.BlockSpec(memory_space=pl.ANY),
+)
 
 
 def kernel(build, reference, dtype="float32"):
@@ -53,20 +57,9 @@ def with_spare_output(*, is_read):
             spare[...] = 2 * x[...]
             out[...] = spare[...]
 
-        call = pl.pallas_call(
-            body,
-            grid=(rows // ROWS,),
-            in_specs=[pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))],
-            out_specs=[
-                pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
-                pl.BlockSpec((ROWS, LANES), lambda _: (0, 0)),
-            ],
-            out_shape=[
-                jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-                jax.ShapeDtypeStruct((ROWS, LANES), jnp.float32),
-            ],
-            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        )
+        outputs = {"out_specs": [BLOCK, pl.BlockSpec((ROWS, LANES), lambda _: (0, 0))]}
+        outputs["out_shape"] = [jax.ShapeDtypeStruct((n, LANES), jnp.float32) for n in (rows, ROWS)]
+        call = call_of(body, rows, other=outputs, dimension_semantics=("parallel",))
         return (lambda x: tuple(call(x))) if is_read else (lambda x: call(x)[0])
 
     return build
@@ -94,20 +87,18 @@ def test_a_race_in_a_call_before_the_last_is_one():
     assert (verdict.ok, verdict.check) == (False, "race")
 
 
-BLOCK = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
-
-
-def call_of(body, rows, *, dtype=jnp.float32, scratch=False, **compiler):
-    """A call that sees each block of [8, 128] whole; with ``scratch`` beside one more in VMEM."""
-    return pl.pallas_call(
-        body,
-        grid=(rows // ROWS,),
-        in_specs=[BLOCK],
-        out_specs=BLOCK,
-        out_shape=jax.ShapeDtypeStruct((rows, LANES), dtype),
-        scratch_shapes=[pltpu.VMEM((ROWS, LANES), dtype)] * scratch,
-        compiler_params=pltpu.CompilerParams(**compiler),
-    )
+def call_of(body, rows, *, dtype=jnp.float32, scratch=False, other=None, **compiler):
+    """A call that sees each block of [8, 128] whole; with ``scratch`` beside one more in VMEM.
+    ``other``: arguments in the place of these."""
+    usual = {
+        "grid": (rows // ROWS,),
+        "in_specs": [BLOCK],
+        "out_specs": BLOCK,
+        "out_shape": jax.ShapeDtypeStruct((rows, LANES), dtype),
+        "scratch_shapes": [pltpu.VMEM((ROWS, LANES), dtype)] * scratch,
+    }
+    params = None if other and not compiler else pltpu.CompilerParams(**compiler)
+    return pl.pallas_call(body, compiler_params=params, **usual | (other or {}))
 
 
 def by_hand(body, **more):
@@ -266,15 +257,10 @@ def counted(*, right):
 
         @jax.jit
         def double(count, x):
-            return pl.pallas_call(
-                body,
-                grid=(jnp.max(count) // 1,),
-                in_specs=[BLOCK, BLOCK],
-                out_specs=BLOCK,
-                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-                input_output_aliases={0: 0},
-                compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-            )(jnp.zeros_like(x), x)
+            other = {"grid": (jnp.max(count) // 1,), "in_specs": [BLOCK] * 2}
+            other["input_output_aliases"] = {0: 0}
+            call = call_of(body, rows, other=other, dimension_semantics=("parallel",))
+            return call(jnp.zeros_like(x), x)
 
         return double
 
@@ -352,14 +338,9 @@ def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size):
                 copy.wait()
             out[...] = block[...]
 
-        call = pl.pallas_call(
-            body,
-            grid=(rows // ROWS,),
-            in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pl.ANY)],
-            out_specs=pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32), pltpu.SemaphoreType.DMA],
-        )
+        other = {"in_specs": [pl.BlockSpec(memory_space=pltpu.SMEM), ANYWHERE]}
+        other["scratch_shapes"] = [pltpu.VMEM((ROWS, LANES), jnp.float32), pltpu.SemaphoreType.DMA]
+        call = call_of(body, rows, other=other)
         return lambda x: call(jnp.array([rows, size], jnp.int32), x)
 
     verdict = checked(kernel(build, lambda x: x))
@@ -423,16 +404,9 @@ def test_a_dma_that_moves_nothing_is_not_waited_for_and_races_with_nobody():
             copy.start()
             copy.wait()
 
-        spec = pl.BlockSpec(memory_space=pl.ANY)
-        return pl.pallas_call(
-            body,
-            grid=(2,),
-            in_specs=[spec],
-            out_specs=spec,
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-            scratch_shapes=[pltpu.SemaphoreType.DMA],
-            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        )
+        other = {"grid": (2,), "in_specs": [ANYWHERE], "out_specs": ANYWHERE}
+        other["scratch_shapes"] = [pltpu.SemaphoreType.DMA]
+        return call_of(body, rows, other=other, dimension_semantics=("parallel",))
 
     verdict = checked(kernel(build, lambda x: x))
     assert verdict.ok, verdict.reason
@@ -448,6 +422,14 @@ def test_what_ended_a_thread_is_the_cause():
     assert interpreter._root_cause(quoted) == "AssertionError: clock"
 
 
+def of_columns(problem):
+    """Blocks along columns, too."""
+    block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
+    shape = problem["rows"], problem["columns"]
+    grid, out = (shape[0] // ROWS, shape[1] // LANES), jax.ShapeDtypeStruct(shape, jnp.float32)
+    return {"grid": grid, "in_specs": [block], "out_specs": block, "out_shape": out}
+
+
 def running_sums():
     """Along columns that no axis cuts, in blocks of 128."""
 
@@ -460,15 +442,7 @@ def running_sums():
             total[...] += x[...]
             out[...] = total[...]
 
-        block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
-        return pl.pallas_call(
-            body,
-            grid=(problem["rows"] // ROWS, problem["columns"] // LANES),
-            in_specs=[block],
-            out_specs=block,
-            out_shape=jax.ShapeDtypeStruct((problem["rows"], problem["columns"]), jnp.float32),
-            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)],
-        )
+        return call_of(body, problem["rows"], scratch=True, other=of_columns(problem))
 
     def sums(x):
         return x.reshape(len(x), -1, LANES).cumsum(1).reshape(x.shape)
@@ -530,10 +504,7 @@ def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work():
         def body(x, out):
             out[...] = jax.lax.while_loop(lambda y: y[0, 0] < 9.0, lambda y: y + 1.0, x[...])
 
-        block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
-        grid = (problem["rows"] // ROWS, problem["columns"] // LANES)
-        shape = jax.ShapeDtypeStruct((problem["rows"], problem["columns"]), jnp.float32)
-        return pl.pallas_call(body, grid=grid, in_specs=[block], out_specs=block, out_shape=shape)
+        return call_of(body, problem["rows"], other=of_columns(problem))
 
     problem = running_sums().problem_spec.parse("rows=64,columns=2048")
     known, unknown = (
@@ -586,13 +557,9 @@ def test_what_is_wrong_for_short_lengths_only_is_wrong():
             out[...] = x[...] * (3.0 if cols == 256 else 2.0)
 
         block = pl.BlockSpec((ROWS, cols), lambda i: (i, 0))
-        return pl.pallas_call(
-            body,
-            grid=(rows // ROWS,),
-            in_specs=[block],
-            out_specs=block,
-            out_shape=jax.ShapeDtypeStruct((rows, cols), jnp.float32),
-        )
+        out = jax.ShapeDtypeStruct((rows, cols), jnp.float32)
+        other = {"in_specs": [block], "out_specs": block, "out_shape": out}
+        return call_of(body, rows, other=other)
 
     made = replace(
         kernel(build, lambda x: 2 * x),
@@ -626,11 +593,8 @@ def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(maske
                 _explicit_indices=True,
             )(x, out)
 
-        return pl.pallas_call(
-            body,
-            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
-            out_specs=pl.BlockSpec(memory_space=pl.ANY),
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+        return call_of(
+            body, rows, other={"grid": (), "in_specs": [ANYWHERE], "out_specs": ANYWHERE}
         )
 
     def summed(x):
@@ -659,9 +623,8 @@ def test_each_axis_of_a_pipeline_in_the_body_is_walked(right, monkeypatch):
         pltpu.emit_pipeline(step, grid=steps, in_specs=specs, out_specs=specs)(x, out)
 
     def build(p, _):
-        anywhere = pl.BlockSpec(memory_space=pl.ANY)
         shape = jax.ShapeDtypeStruct((p["rows"], p["cols"]), jnp.float32)
-        return pl.pallas_call(body, in_specs=[anywhere], out_specs=anywhere, out_shape=shape)
+        return pl.pallas_call(body, in_specs=[ANYWHERE], out_specs=ANYWHERE, out_shape=shape)
 
     made = replace(
         kernel(build, lambda x: 2 * x),
@@ -733,14 +696,8 @@ def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_resh
             out[...] = x[...]
 
         def build(rows):
-            return pl.pallas_call(
-                body,
-                grid=(rows // ROWS,),
-                in_specs=[BLOCK],
-                out_specs=BLOCK,
-                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-                scratch_shapes=[pltpu.VMEM((size, LANES), jnp.float32), pltpu.SemaphoreType.DMA],
-            )
+            scratch = [pltpu.VMEM((size, LANES), jnp.float32), pltpu.SemaphoreType.DMA]
+            return call_of(body, rows, other={"scratch_shapes": scratch})
 
         return checked(replace(kernel(build, None), reference=reference))
 

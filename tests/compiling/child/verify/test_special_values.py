@@ -12,7 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 from autotune.compiling.child.verify.numbers import special, values
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import FailedCheck
-from tests.compiling.child.verify.test_gate_runs import by_hand, checked, kernel
+from tests.compiling.child.verify.test_gate_runs import by_hand, call_of, checked, kernel
 
 pytestmark = pytest.mark.slow
 
@@ -99,13 +99,8 @@ def test_a_sum_in_bfloat16_is_that_of_a_tpu(add, ok):
         def body(x, out):
             out[...] = jnp.broadcast_to(add(x, columns), out.shape)
 
-        return pl.pallas_call(
-            body,
-            grid=(rows // 8,),
-            in_specs=[pl.BlockSpec((8, columns), lambda i: (i, 0))],
-            out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
-            out_shape=jax.ShapeDtypeStruct((rows, 128), jnp.bfloat16),
-        )
+        other = {"in_specs": [pl.BlockSpec((8, columns), lambda i: (i, 0))]}
+        return call_of(body, rows, dtype=jnp.bfloat16, other=other)
 
     made = replace(
         kernel(
