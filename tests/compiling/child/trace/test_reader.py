@@ -59,16 +59,23 @@ def of_kernel(kernel, shape, dtype=None, *options, order=(), orders=None, **axes
     return read(kernel.build(problem, config), kernel.inputs(problem), orders)
 
 
-def of_body(body, *, grid=(4,), index=lambda *i: (i[0], 0), scratch=1, rows=32):
-    """A kernel of [rows, 128] float32 with blocks of one tile and scratch tiles."""
-    call = pl.pallas_call(
-        body,
-        grid=grid,
-        in_specs=[pl.BlockSpec(TILE, index)],
-        out_specs=pl.BlockSpec(TILE, index),
-        out_shape=jax.ShapeDtypeStruct((rows, 128), F32),
-        scratch_shapes=[pltpu.VMEM(TILE, F32)] * scratch,
-    )
+def copied(x, out):
+    out[...] = x[...]
+
+
+def tiled(body=copied, *, grid=(4,), index=lambda *i: (i[0], 0), rows=32, prefetch=0, **more):
+    """A call on [rows, 128] float32 in blocks of one tile, behind so many scalar operands."""
+    block = pl.BlockSpec(TILE, index)
+    specs = {"grid": grid, "in_specs": [block], "out_specs": block}
+    if prefetch:
+        specs = {"grid_spec": pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=prefetch, **specs)}
+    out = jax.ShapeDtypeStruct((rows, 128), F32)
+    return pl.pallas_call(body, out_shape=out, **specs | more)
+
+
+def of_body(body, *, scratch=1, rows=32, **more):
+    """The trace of such a kernel, with scratch tiles."""
+    call = tiled(body, rows=rows, scratch_shapes=[pltpu.VMEM(TILE, F32)] * scratch, **more)
     return read(call, [Array(name="x", shape=(rows, 128), dtype="float32")])[0]
 
 
@@ -80,16 +87,13 @@ def test_a_grid_that_data_decide_is_as_long_as_the_list_that_it_walks(bound, ste
     """As megablox does: as many steps as there are tiles, at most those that the list has."""
 
     def walked(count, pages, tiles, x):
-        spec = pl.BlockSpec(TILE, lambda i, pages, tiles: (tiles[i], 0))
-        grid = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2, grid=(count,), in_specs=[spec], out_specs=spec
+        call = tiled(
+            lambda pages_ref, tiles_ref, *refs: copied(*refs),
+            grid=(count,),
+            index=lambda i, pages, tiles: (tiles[i], 0),
+            prefetch=2,
         )
-        out = jax.ShapeDtypeStruct((32, 128), F32)
-
-        def body(pages_ref, tiles_ref, x_ref, out_ref):
-            out_ref[...] = x_ref[...]
-
-        return pl.pallas_call(body, grid_spec=grid, out_shape=out)(pages, tiles, x)
+        return call(pages, tiles, x)
 
     shapes = {"count": (), "pages": (4096,), "tiles": (5,)}
     arrays = [Array(name=name, shape=shape, dtype="int32") for name, shape in shapes.items()]
@@ -160,13 +164,8 @@ def test_ragged_edges_move_whole_lanes_and_tiles_only():
 @pytest.mark.parametrize("switch", ["interpret", "debug"])
 def test_what_the_author_left_in_is_named(switch):
     x = [Array(name="x", shape=TILE, dtype="float32")]
-
-    def copy(source, out):
-        out[...] = source[...]
-
-    shape = jax.ShapeDtypeStruct(TILE, jnp.float32)
-    call = pl.pallas_call(copy, out_shape=shape, **{switch: True})
-    with pytest.raises(NotTunableError, match=f"^pallas_call of copy has {switch}=True: remove it"):
+    call = tiled(grid=(1,), rows=8, **{switch: True})
+    with pytest.raises(NotTunableError, match=f"^pallas_call of copied has {switch}=True: remove"):
         read(call, x)
 
 
@@ -178,14 +177,7 @@ def test_a_function_without_a_call_is_refused():
 
 def copying(rows, name):
     block = pl.BlockSpec((rows, 128), lambda i: (i, 0))
-    return pl.pallas_call(
-        lambda x, out: out.__setitem__(..., x[...]),
-        grid=(32 // rows,),
-        in_specs=[block],
-        out_specs=block,
-        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
-        name=name,
-    )
+    return tiled(grid=(32 // rows,), in_specs=[block], out_specs=block, name=name)
 
 
 def test_each_of_several_calls_has_its_own_trace():
@@ -228,17 +220,8 @@ def test_what_a_loop_closes_over_is_known_in_it_and_what_it_carries_is_not():
         def turn(carried, _):
             inner, number = carried
             moved = jnp.full(2, number)
-            out = pl.pallas_call(
-                lambda fixed, moved, x_ref, o_ref: None,
-                out_shape=jax.ShapeDtypeStruct((16, 128), F32),
-                grid_spec=pltpu.PrefetchScalarGridSpec(
-                    num_scalar_prefetch=2,
-                    grid=(2,),
-                    in_specs=[pl.BlockSpec(TILE, lambda i, fixed, moved: (i, 0))],
-                    out_specs=pl.BlockSpec(TILE, lambda i, fixed, moved: (i, 0)),
-                ),
-            )(fixed, moved, inner)
-            return (out, number + 1), None
+            call = tiled(lambda *refs: None, grid=(2,), rows=16, prefetch=2)
+            return (call(fixed, moved, inner), number + 1), None
 
         return jax.lax.scan(turn, (x, count), None, length=3)[0]
 
@@ -274,15 +257,8 @@ def test_boundary_arrays_are_found_through_jit_and_lost_through_arithmetic():
 )
 def test_axes_that_vmap_adds_are_divided_between_two_cores(given, found):
     """Also when nothing is said of the others: Pallas takes those for arbitrary."""
-    spec = pl.BlockSpec(TILE, lambda i: (i, 0))
-    call = pl.pallas_call(
-        lambda x, out: None,
-        grid=(4,),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=given),
-    )
+    params = pltpu.CompilerParams(dimension_semantics=given)
+    call = tiled(lambda x, out: None, compiler_params=params)
     arrays = [Array(name="x", shape=(2, 32, 128), dtype="float32")]
     (two,) = read(jax.vmap(call), arrays)
     assert two.dimension_semantics == found
@@ -319,18 +295,7 @@ def test_aliases_are_numbered_as_operands():
 
 
 def test_aliases_are_counted_without_the_scalar_operands():
-    def body(scalars, x, out):
-        out[...] = x[...]
-
-    spec = pl.BlockSpec(TILE, lambda i, scalars: (i, 0))
-    call = pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
-        input_output_aliases={1: 0},
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(4,), in_specs=[spec], out_specs=spec
-        ),
-    )
+    call = tiled(lambda _, *refs: copied(*refs), prefetch=1, input_output_aliases={1: 0})
     scalars = Array(name="scalars", shape=(4,), dtype="int32")
     (found,) = read(call, [scalars, Array(name="x", shape=(32, 128), dtype="float32")])
     assert found.aliases == ((0, 1),)
@@ -339,17 +304,8 @@ def test_aliases_are_counted_without_the_scalar_operands():
 
 @pytest.mark.parametrize(("steps", "shift", "safe"), [(4, 0, True), (4, 1, False), (0, 0, True)])
 def test_an_alias_is_safe_when_both_visit_the_same_blocks(steps, shift, safe):
-    def body(x, out):
-        out[...] = x[...]
-
-    call = pl.pallas_call(
-        body,
-        grid=(steps,),
-        in_specs=[pl.BlockSpec(TILE, lambda i: (jnp.maximum(i - shift, 0), 0))],
-        out_specs=pl.BlockSpec(TILE, lambda i: (i, 0)),
-        input_output_aliases={0: 0},
-        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
-    )
+    shifted = [pl.BlockSpec(TILE, lambda i: (jnp.maximum(i - shift, 0), 0))]
+    call = tiled(grid=(steps,), in_specs=shifted, input_output_aliases={0: 0})
     (found,) = read(call, [Array(name="x", shape=(32, 128), dtype="float32")])
     assert found.alias_safe == safe
 
@@ -365,17 +321,10 @@ def test_a_sum_that_goes_on_in_its_own_memory_is_safe_once_it_is_there(
     def body(scalars, x, out):
         out[...] = x[...] + 1
 
-    block = pl.BlockSpec(TILE, lambda i, scalars: (i % slots, 0))
-
     def summed(steps, scalars, x):
-        return pl.pallas_call(
-            body,
-            grid_spec=pltpu.PrefetchScalarGridSpec(
-                num_scalar_prefetch=1, grid=(steps[0],), in_specs=[block], out_specs=block
-            ),
-            input_output_aliases={1: 0},
-            out_shape=jax.ShapeDtypeStruct((8 * slots, 128), F32),
-        )(scalars, x)
+        more = {"rows": 8 * slots, "prefetch": 1, "input_output_aliases": {1: 0}}
+        call = tiled(body, grid=(steps[0],), index=lambda i, _: (i % slots, 0), **more)
+        return call(scalars, x)
 
     arrays = [
         Array(name="steps", shape=(1,), dtype="int32", values=lambda: np.array([7])),

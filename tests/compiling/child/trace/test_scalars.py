@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import make_config
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
-from tests.compiling.child.trace.test_reader import TILE, find, of_kernel, read
+from tests.compiling.child.trace.test_reader import TILE, copied, find, of_kernel, read, tiled
 
 F32 = jnp.float32
 
@@ -54,13 +54,7 @@ def test_a_grid_is_followed_through_what_only_calls(wrap):
 
     def function(x):
         rows = jnp.sum(jnp.asarray(np.array([1, 2], np.int32)))
-        return pl.pallas_call(
-            lambda x, out: out.__setitem__(..., x[...]),
-            grid=(rows,),
-            in_specs=[pl.BlockSpec(TILE, lambda i: (i, 0))],
-            out_specs=pl.BlockSpec(TILE, lambda i: (i, 0)),
-            out_shape=jax.ShapeDtypeStruct((32, 128), F32),
-        )(x)
+        return tiled(grid=(rows,))(x)
 
     x = [Array(name="x", shape=(32, 128), dtype="float32")]
     (found,) = read(lambda x: wrap(function)(x), x)
@@ -71,9 +65,8 @@ def test_a_key_of_random_numbers_is_not_computed_ahead():
     """As dropout has it, of a seed that is a constant of the function."""
 
     def function(x):
-        return jax.random.normal(jax.random.key(7), TILE) + pl.pallas_call(
-            lambda x, out: out.__setitem__(..., x[...]), out_shape=jax.ShapeDtypeStruct(TILE, F32)
-        )(x)
+        call = pl.pallas_call(copied, out_shape=jax.ShapeDtypeStruct(TILE, F32))
+        return jax.random.normal(jax.random.key(7), TILE) + call(x)
 
     x = [Array(name="x", shape=TILE, dtype="float32")]
     (found,) = read(function, x)
@@ -99,14 +92,7 @@ def scaled(n, x):
     def body(n, x, out):
         out[...] = x[...] * n[0].astype(F32)
 
-    spec = pl.BlockSpec(TILE, lambda i, n: (i, 0))
-    return pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(4,), in_specs=[spec], out_specs=spec
-        ),
-    )(n, x)
+    return tiled(body, prefetch=1)(n, x)
 
 
 def looped(n, x):
