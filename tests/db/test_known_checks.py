@@ -103,39 +103,18 @@ def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store):
     assert in_force(store) == anew
 
 
-def save_again(store):
-    store.save_record(replace(FIRST, created_at=NOON + timedelta(hours=1)))
+ANEW = replace(FIRST, created_at=NOON + timedelta(hours=1))
 
 
-def push_again(store):
-    store.push([spec()], [KeyResult(record=FIRST)], by="ci")
-
-
-def push_anew(store):
-    anew = replace(FIRST, created_at=NOON + timedelta(hours=1))
-    assert store.push([spec()], [KeyResult(record=anew)], by="ci").records == 1
+def push(store, record, by):
+    return store.push([spec()], [KeyResult(record=record)], by=by)
 
 
 def push_with_a_check(store):
     before = latest_snapshot(store)
     checked = replace(FIRST, checks=(found(NEWER),))
-    assert store.push([spec()], [KeyResult(record=checked)], by="").snapshot == before + 1
+    assert push(store, checked, "").snapshot == before + 1
     assert in_force(store).check(NEWER) == found(NEWER)
-
-
-def save_another_and_again(store):
-    store.save_record(SECOND)
-    save_again(store)
-
-
-def pin_the_old_one(store):
-    store.save_record(SECOND)
-    assert store.pin(1)
-
-
-def roll_back(store):
-    store.save_record(SECOND)
-    assert store.roll_back(1)
 
 
 def roll_back_to_a_pin(store):
@@ -149,15 +128,16 @@ def roll_back_to_a_pin(store):
 @pytest.mark.parametrize(
     "change",
     [
-        save_again,
-        push_again,
-        push_anew,
+        lambda store: store.save_record(ANEW),
+        lambda store: push(store, FIRST, "ci"),
+        lambda store: push(store, ANEW, "ci"),
         push_with_a_check,
-        save_another_and_again,
-        pin_the_old_one,
-        roll_back,
+        lambda store: [store.save_record(record) for record in (SECOND, ANEW)],
+        lambda store: [store.save_record(SECOND), store.pin(1)],
+        lambda store: [store.save_record(SECOND), store.roll_back(1)],
         roll_back_to_a_pin,
     ],
+    ids=["again", "pushed", "pushed anew", "checked", "after another", "pin", "back", "to a pin"],
 )
 def test_whatever_is_done_later_it_is_known(store, change):
     tell(store, found())

@@ -105,33 +105,25 @@ def test_a_busy_device_is_one_sentence():
     assert measure(process) == NotMeasured(said.splitlines()[0])
 
 
-def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured():
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_stops_in_the_middle_keeps_what_was_measured(is_lost):
+    """The device, or the profiler."""
     process = Process()
 
     def once(order):
-        process.sample = lambda _: process.dies()
-        process.open = lambda: process.dies()
-        return times(order)
-
-    process.sample = once
-    found = measure(process)
-    assert isinstance(found, Measurement) and found.winner is None
-    assert found.void.startswith("the device was lost: the measuring process died of SIGABRT")
-    assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
-
-
-def test_a_profiler_that_stops_yielding_keeps_what_was_measured():
-    process = Process()
-
-    def once(order):
-        process.sample = no_profile
+        process.sample = (lambda _: process.dies()) if is_lost else no_profile
+        process.open = process.dies if is_lost else process.open
         return times(order)
 
     process.sample = once
     found = measure(process)
     assert isinstance(found, Measurement)
-    assert found.winner is None or found.of(DEFAULT).refused
     assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
+    if is_lost:
+        assert found.winner is None
+        assert found.void.startswith("the device was lost: the measuring process died of SIGABRT")
+    else:
+        assert found.winner is None or found.of(DEFAULT).refused
 
 
 @pytest.mark.parametrize("at", [0, 1])

@@ -57,15 +57,20 @@ def test_the_budget_ends_it():
     assert out_of_time.count == 0 and "no candidate could be timed" in out_of_time.void
 
 
-def _faster_later(names):
-    """After two rounds the device is a fifth faster than before."""
+def run(change, names=tuple(TIMES)):
+    """On a quiet device. ``change``: of the times by name that it gives, and how many it gave."""
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
     def sample(order):
-        share = 0.8 if device.taken >= 2 * len(names) else 1.0
-        return [us * share for us in device.sample(order)]
+        taken = device.taken
+        return [change(n, us, taken) for n, us in zip(order, device.sample(order), strict=True)]
 
-    return decide(names, sample, default="default", cannot_win=("xla",))
+    return decide(list(names), sample, default="default", cannot_win=("xla",))
+
+
+def _faster_later(names):
+    """After two rounds the device is a fifth faster than before."""
+    return run(lambda _, us, taken: us * (0.8 if taken >= 2 * len(names) else 1.0), names)
 
 
 def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed():
@@ -83,38 +88,20 @@ def test_a_state_that_becomes_faster_is_the_one_that_counts(names):
 
 
 def test_a_device_that_stays_slower_voids_the_run():
-    device = Accelerator(TIMES, BUSY, QUIET, 0)
-
-    def sample(names):
-        slow = 1.15 if device.taken >= 2 * len(TIMES) else 1.0
-        return [us * slow for us in device.sample(names)]
-
-    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+    decision = run(lambda _, us, taken: us * (1.15 if taken >= 2 * len(TIMES) else 1.0))
     assert "became slower and stayed so" in decision.void and decision.set_aside > 1
     assert decision.count < 150  # its patience ends, not the budget
 
 
 def test_a_refused_candidate_leaves_the_race_with_its_reason():
-    device = Accelerator(TIMES, BUSY, QUIET, 0)
-
-    def sample(names):
-        times = zip(names, device.sample(names), strict=True)
-        return [NotMeasured("it aborts") if n == "best" else us for n, us in times]
-
-    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+    decision = run(lambda name, us, _: NotMeasured("it aborts") if name == "best" else us)
     assert decision.refused == {"best": "it aborts"}
     assert decision.ranking[0].name == "close" and not decision.void
 
 
-@pytest.mark.parametrize("us", [0.0, -1.0, float("nan"), float("inf")])
-def test_what_is_no_time_is_refused_and_moves_nothing(us):
-    device = Accelerator(TIMES, BUSY, QUIET, 0)
-
-    def sample(names):
-        times = zip(names, device.sample(names), strict=True)
-        return [us if n == "close" else true for n, true in times]
-
-    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+@pytest.mark.parametrize("no_time", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_no_time_is_refused_and_moves_nothing(no_time):
+    decision = run(lambda name, us, _: no_time if name == "close" else us)
     assert "which is no time" in decision.refused["close"] and not decision.void
     assert decision.ranking[0].name == "best" and decision.samples["best"]
     assert "close" not in decision.samples

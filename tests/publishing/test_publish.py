@@ -1,18 +1,16 @@
 """What gets published: only what is right, and only what beats the default."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.evidence import FailedCheck, Verdict
-from autotune.domain.key import Chip, ChipInfo, KernelRef, KernelSpec, Toolchain
-from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
+from autotune.domain.key import KernelRef, KernelSpec, Toolchain
+from autotune.domain.outcome import CompileFailed, Estimated, Outcome, WrongResult
 from autotune.domain.problem import ProblemSpec, make_config
-from autotune.domain.record import Decision, GateState, Record, Trial
-from autotune.domain.trace import Trace
+from autotune.domain.record import Decision, GateState, Record
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.estimated_ties import by_rule
@@ -20,18 +18,11 @@ from autotune.publishing.publish import finalists, publish, same_verdict
 from autotune.searching.subject import SearchResult, Subject
 from autotune.wording.publication import TIE_RULE, publication_reason, record_verification
 from tests.fakes.compiler import FakeCompilers
+from tests.samples import records
+from tests.samples.records import estimate
+from tests.samples.traces import V5E, trace
 
-CHIP = ChipInfo(
-    chip=Chip.V5E,
-    device_kind="TPU v5 lite",
-    num_cores=1,
-    vmem_capacity_bytes=1 << 27,
-    scoped_vmem_bytes=1 << 24,
-    hbm_capacity_bytes=1 << 34,
-    hbm_bytes_per_s=8e11,
-    bf16_ops_per_s=2e14,
-    int8_ops_per_s=4e14,
-)
+CHIP = replace(V5E, hbm_bytes_per_s=8e11, bf16_ops_per_s=2e14)
 SPEC = KernelSpec(
     name="k",
     fingerprint="f",
@@ -46,52 +37,17 @@ SUBJECT = Subject(
     chip=CHIP,
     toolchain=Toolchain(jax="1", jaxlib="1", libtpu="1"),
 )
-TRACE = Trace(
-    grid=(1,),
-    operands=(),
-    scratch=(),
-    scalar_operands=0,
-    scalar_prefetch_bytes=0,
-    aliases=(),
-    alias_safe=True,
-    dimension_semantics=(),
-    vmem_limit_bytes=None,
-    mxu_flops=0,
-    mxu_dtype=None,
-    vector_ops=0,
-    io_bytes=800,
-)
-
-
 RESOLUTION = 0.03
 
 
 def estimated(time_us, *, vmem=1, resolution=RESOLUTION):
-    estimate = Estimate(
-        time_us=time_us,
-        compute_us=1,
-        memory_us=1,
-        overhead_us=0,
-        fill_us=0,
-        limited_by="compute",
-        model="test",
-        vmem_used_bytes=vmem,
-        vmem_allowed_bytes=2,
-        hbm_bytes=3,
-        flops=4,
-        resolution=resolution,
-    )
-    return Estimated(estimate=estimate, program=str(time_us))
+    found = estimate(time_us, vmem_used_bytes=vmem, resolution=resolution)
+    return Estimated(estimate=found, program=str(time_us))
 
 
 def trial(number, outcome):
-    return Trial(
-        number=number,
-        config=make_config({"b": number}),
-        outcome=outcome,
-        seconds=0.0,
-        created_at=datetime.now(UTC),
-    )
+    config = make_config({"b": number})
+    return replace(records.trial(number, outcome), config=config, seconds=0.0)
 
 
 def gate(verdicts):
@@ -130,7 +86,7 @@ def run(outcomes, verdicts=None, known=(), seconds=0.0, **options):
     trials = [replace(trial(n, outcome), seconds=seconds) for n, outcome in enumerate(outcomes)]
     line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
     space = Space(
-        candidates=[Candidate(config=trials[0].config, trace=TRACE, roofline=line)],
+        candidates=[Candidate(config=trials[0].config, trace=trace(io_bytes=800), roofline=line)],
         default=trials[0].config,
         default_verdict=None,
     )

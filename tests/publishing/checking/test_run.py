@@ -44,6 +44,7 @@ from tests.samples.traces import MIB, V5E, scratch, trace
 
 REF = KernelRef(path="mm.py", attribute="MM")
 REFS = {"mm": REF}
+FAILED = CompileFailed(reason="no")
 OWN = Choices(
     axes={"bm": [128, 256], "unroll": [True]}, default={"bm": 128, "unroll": True}, grid=("m",)
 )
@@ -155,21 +156,17 @@ def test_what_cannot_fit_by_arithmetic_is_not_compiled(store):
     assert [config["bm"] for config in fake.compiled_configs] == [128]
 
 
-def test_what_needs_a_limit_is_compiled_once_under_the_least(store):
-    fake = compilers(times(bm128=90, bm256=50), mib={256: 20})
+@pytest.mark.parametrize(("passes_limit", "limits"), [(True, [20 * MIB]), (False, [])])
+def test_what_needs_a_limit_is_compiled_once_under_the_least(store, passes_limit, limits):
+    """Not where the kernel passes none: it is told the least."""
+    taking = times(bm128=90, bm256=50)
+    fake = compilers(taking, mib={256: 20}, passes_limit=passes_limit)
     (found,) = check(store, fake, published())
     assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
     assert (found.needed_bytes, found.allowed_bytes) == (20 * MIB, 16 * MIB)
-    limits = [config.vmem_limit_bytes for config in fake.compiled_configs if config["bm"] == 256]
-    assert limits == [20 * MIB]
-
-
-def test_a_kernel_that_passes_no_limit_is_told_the_least(store):
-    fake = compilers(times(bm128=90, bm256=50), mib={256: 20}, passes_limit=False)
-    (found,) = check(store, fake, published())
-    assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
-    assert not found.passes_limit
-    assert [config["bm"] for config in fake.compiled_configs] == [128]
+    assert found.passes_limit is passes_limit
+    compiled = [(config["bm"], config.vmem_limit_bytes) for config in fake.compiled_configs]
+    assert [limit for block, limit in compiled if block == 256] == limits
 
 
 def test_times_of_two_models_are_not_compared(store):
@@ -305,42 +302,35 @@ def test_the_default_of_a_source_is_compared_with_its_own(store):
 
 
 @pytest.mark.parametrize(
-    ("before", "works", "verdict"),
+    ("before", "works", "cause", "says"),
     [
-        (None, True, CheckVerdict.NOT_CHECKED),
-        (None, False, CheckVerdict.BROKEN),
-        (CompileFailed(reason="no"), True, CheckVerdict.NOT_CHECKED),
-        (CompileFailed(reason="no"), False, CheckVerdict.NOT_CHECKED),
+        (None, True, Unchecked.NO_BASELINE, "it did not work before: it had another name"),
+        (None, False, None, ""),
+        (FAILED, True, Unchecked.NO_BASELINE, "it did not work before: compile failed: no"),
+        (FAILED, False, Unchecked.NO_BASELINE, "it did not work before: compile failed: no"),
+        (TimedOut(reason="slow", limit_s=1), True, Unchecked.NO_ANSWER, "before: timed out: slow"),
+        (Crashed(reason="died"), True, Unchecked.NO_ANSWER, "before: crashed: died"),
+        (
+            NotEstimated(reason="a loop", vmem_used_bytes=1, program="p"),
+            True,
+            Unchecked.NO_ESTIMATE,
+            "before: compiled, not estimated: a loop",
+        ),
     ],
 )
-def test_what_has_nothing_to_be_compared_with(store, before, works, verdict):
+def test_what_has_nothing_to_be_compared_with(store, before, works, cause, says):
+    """A baseline that is not known is not one that failed."""
     own = published()
     prior = PriorConfig(key=own.key, config=own.config, outcome=before, why="it had another name")
-    refused = {} if works else {256: CompileFailed(reason="no such thing")}
-    found = compared(store, compilers(times(bm256=50), refused=refused), prior)
-    assert found.verdict is verdict
-    if verdict is CheckVerdict.NOT_CHECKED:
-        assert found.cause is Unchecked.NO_BASELINE
-        assert action(found) == "it did not work before: " + (
-            "it had another name" if before is None else "compile failed: no"
-        )
-
-
-@pytest.mark.parametrize(
-    ("before", "cause"),
-    [
-        (TimedOut(reason="slow", limit_s=1), Unchecked.NO_ANSWER),
-        (Crashed(reason="died"), Unchecked.NO_ANSWER),
-        (NotEstimated(reason="a loop", vmem_used_bytes=1, program="p"), Unchecked.NO_ESTIMATE),
-    ],
-)
-def test_a_baseline_that_is_not_known_is_not_one_that_failed(store, before, cause):
-    own = published()
-    prior = PriorConfig(key=own.key, config=own.config, outcome=before)
-    found = compared(store, compilers(times(bm256=50)), prior)
+    fake = compilers(times(bm256=50), refused={} if works else {256: FAILED})
+    found = compared(store, fake, prior)
+    if cause is None:
+        assert found.verdict is CheckVerdict.BROKEN
+        return
     assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, cause)
-    assert action(found) == f"before: {before.kind}: {before.reason}"
-    assert ALL_WRONG.exit_code([found]) == UNKNOWN
+    assert action(found) == says
+    is_unknown = cause is not Unchecked.NO_BASELINE
+    assert ALL_WRONG.exit_code([found]) == (UNKNOWN if is_unknown else 0)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,13 @@ def new_worker(store, name="w1", timing=None, jobs=None, **more):
     )
 
 
+def work(store, script, during=None, **more):
+    """A worker does all that is asked for: one job, and ``during`` in its search."""
+    ask(store)
+    script.during = during or script.during
+    return new_worker(store, **more).run(drain=True)
+
+
 def job(store, number=1):
     known = store.jobs.get(number)
     assert known is not None
@@ -111,9 +118,8 @@ def test_all_jobs_one_after_another(store, script):
 
 
 def test_nothing_to_publish_is_a_failure(store, script):
-    ask(store)
     script.record = None
-    new_worker(store).run(drain=True)
+    work(store, script)
     assert (job(store).state, job(store).message) == (State.FAILED, "twice as fast")
 
 
@@ -129,9 +135,7 @@ def test_progress_is_told(store, script):
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    ask(store)
-    script.during = search
-    new_worker(store).run(drain=True)
+    work(store, script, search)
     note = r"compiling \udc80"
     assert job(store).progress == Progress(done=3, best_us=3.0, default_us=9.0, note=note)
     begin, told, first, second, end = said(store)
@@ -150,9 +154,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(store, script, monkeypatch, 
         raise StoreError("it answered with status 404")
 
     monkeypatch.setattr(store.jobs, "write_log", refused)
-    ask(store)
-    script.during = lambda watch: again.wait(120)
-    new_worker(store).run(drain=True)
+    work(store, script, lambda watch: again.wait(120))
     assert (job(store).state, store.jobs.logs(1)) == (State.DONE, [])
     assert caplog.text.count("status 404") == 1
 
@@ -174,9 +176,7 @@ def test_cancelled_while_it_runs(store, script):
         store.jobs.cancel(1)
         until_stopped(watch)
 
-    ask(store)
-    script.during = search
-    new_worker(store).run(drain=True)
+    work(store, script, search)
     assert job(store).state is State.CANCELLED
     assert said(store)[-1].startswith("it was cancelled")
     assert script.published == []
@@ -197,9 +197,7 @@ def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(store, script, m
         monkeypatch.setattr(store.jobs, "heartbeat", real)
         until_stopped(watch)
 
-    ask(store)
-    script.during = search
-    new_worker(store).run(drain=True)
+    work(store, script, search)
     assert script.published == []
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.RUNNING, "w2", 2)
 
@@ -214,9 +212,7 @@ def test_one_that_nobody_hears_stops(store, script, monkeypatch):
         monkeypatch.setattr(store.jobs, "heartbeat", gone)
         until_stopped(watch)
 
-    ask(store)
-    script.during = search
-    new_worker(store, jobs=_Once(store.jobs)).run(drain=True)
+    work(store, script, search, jobs=_Once(store.jobs))
     assert script.published == []
     assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)  # no attempt that failed
 
@@ -225,10 +221,8 @@ def test_a_second_ctrl_c_gives_the_job_back_too(store, script):
     def search(watch):
         raise KeyboardInterrupt
 
-    ask(store)
-    script.during = search
     with pytest.raises(KeyboardInterrupt):
-        new_worker(store).run(drain=True)
+        work(store, script, search)
     assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)
 
 
@@ -238,9 +232,7 @@ def test_one_that_lost_it_at_the_very_end_publishes_nothing(store, script):
     def search(watch):
         store.jobs.give_back(job(store), "", counts=False)
 
-    ask(store)
-    script.during = search
-    new_worker(store, jobs=_Once(store.jobs)).run(drain=True)
+    work(store, script, search, jobs=_Once(store.jobs))
     assert script.published == []
     assert job(store).state is State.QUEUED
 
@@ -294,9 +286,7 @@ def test_what_goes_wrong_is_said_and_tried_again_where_it_may_pass(
         runs.append(1)
         raise error
 
-    ask(store)
-    script.during = search
-    new_worker(store).run(drain=True)
+    work(store, script, search)
     assert (job(store).state, job(store).message) == (State.FAILED, message)
     assert len(runs) == attempts and said(store)[-1] == message
     assert (caplog.records[-1].levelname, caplog.messages[-1]) == ("WARNING", f"job 1: {message}")
@@ -372,8 +362,7 @@ def test_a_job_stays_its_worker_s_while_its_end_is_told(store, script, monkeypat
         return finish(mine, state, message)
 
     monkeypatch.setattr(store.jobs, "finish", slowly)
-    ask(store)
-    new_worker(store).run(drain=True)
+    work(store, script)
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.DONE, "w1", 1)
 
 
