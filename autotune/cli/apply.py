@@ -44,7 +44,7 @@ def apply(
         records = store.records(kernel, only, claimed=accept_claimed)
     changes: list[FileChange] = []
     refused: Refused = []
-    tables = [t for t in descriptions() if t.syntax != "flags" and any(repository.rglob(t.file))]
+    tables = [table for table in descriptions() if any(repository.rglob(table.file))]
     if not tables:
         raise InvalidInputError(
             f"{repository} has no table that is known here: `autotune export` names the formats"

@@ -144,10 +144,8 @@ class TableAudit:
         elif source.path in caches:
             answers = [caches[source.path][row.path[0]] for row in rows]
         paths = {row.path for row in source.rows}
-        return [
-            _row(source, chip, row, answer, paths)
-            for row, answer in zip(rows, answers, strict=True)
-        ]
+        pairs = zip(rows, answers, strict=True)
+        return [_row(source, chip, row, answer, paths) for row, answer in pairs]
 
     def compiled(
         self,
@@ -172,10 +170,8 @@ class TableAudit:
                 judge = _Judge(compilers, store, row, chip, self.assumed)
                 audit = judge.contested(self.trials, watching) if self.trials else judge.audit()
             except (InvalidInputError, KernelImportError, NoLegalConfigError) as error:
-                refused = getattr(error, "first", None)
-                audit = replace(
-                    audit, standing=RowStanding.NO_PROBLEM, why=str(error), refused=refused
-                )
+                audit = replace(audit, standing=RowStanding.NO_PROBLEM, why=str(error))
+                audit = replace(audit, refused=getattr(error, "first", None))
             done(audit)
             return audit
 
@@ -234,10 +230,9 @@ def _reach(
     if not answer.is_reached:
         reach = Reach.OTHER_ROW if answer.path in paths else Reach.FALLBACK
         return reach, f"its lookup asks for {_asked(form, row, answer.path)}"
-    folder = source.folder
-    if folder is None or not form.module:
+    if source.folder is None or not form.module:
         return Reach.REACHED, ""
-    is_alive = is_used(form.file, form.lookup, folder, form.used_outside)
+    is_alive = is_used(form.file, form.lookup, source.folder, form.used_outside)
     return Reach.REACHED if is_alive else Reach.NOT_USED, ""
 
 
@@ -309,10 +304,9 @@ class _Judge:
         if not others or not isinstance(check.winner, Estimated):
             return audit
         config, best = min(others, key=lambda pair: pair[1].time_us)
-        row, contest = check.winner.estimate, Contest.TIE
-        if _is_faster(best, row):
-            contest = Contest.WIN
-        elif _is_faster(row, best):
+        row = check.winner.estimate
+        contest = Contest.WIN if _is_faster(best, row) else Contest.TIE
+        if _is_faster(row, best):
             contest = Contest.LOSS
         return replace(
             audit,
@@ -356,20 +350,14 @@ class _Judge:
         if isinstance(outcome, NotEstimated):
             return replace(audit, standing=RowStanding.NO_ESTIMATE, refused=outcome)
         if not isinstance(outcome, Estimated):
-            needs_limit = check.verdict is CheckVerdict.NEEDS_LIMIT
-            return replace(
-                audit,
-                standing=RowStanding.BROKEN,
-                refused=outcome,
-                least_limit_bytes=check.least_limit_bytes if needs_limit else None,
-            )
+            if check.verdict is CheckVerdict.NEEDS_LIMIT:
+                audit = replace(audit, least_limit_bytes=check.least_limit_bytes)
+            return replace(audit, standing=RowStanding.BROKEN, refused=outcome)
         config, best = min(self._estimates(subject), key=lambda pair: pair[1].time_us)
+        is_beaten = _is_faster(best, outcome.estimate)
+        worth = RowStanding.BEATEN if is_beaten else RowStanding.TIE
         if config == check.config:
             worth = RowStanding.BEST
-        elif _is_faster(best, outcome.estimate):
-            worth = RowStanding.BEATEN
-        else:
-            worth = RowStanding.TIE
         return replace(
             audit,
             standing=worth,

@@ -131,13 +131,13 @@ def _dtype(text: str) -> str:
         return text
 
 
-def write_cache(text: str, rows: Sequence[TableRow], data: Sequence[Named]) -> str:
-    """A cache with one config for the key of each row, and what is said of it."""
-    known = json.loads(text)
-    for row, entry in zip(rows, data, strict=True):
-        config = json.dumps(row.value, separators=(",", ":"))
-        known[row.path[0]] = {config: entry}
-    return json.dumps(known, indent=2) + "\n" * text.endswith("\n")
+def compact(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":"))
+
+
+def write_cache(text: str, calls: Named) -> str:
+    """A cache with these configs of calls."""
+    return json.dumps(json.loads(text) | calls, indent=2) + "\n" * text.endswith("\n")
 
 
 def read_flags(table: Description, text: str, file: str) -> Iterator[TableRow | UnreadRow]:

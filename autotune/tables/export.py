@@ -17,7 +17,7 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, semantics_text
 from autotune.domain.record import Method, Record
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax
-from autotune.tables.cache import filled, write_cache, write_flags
+from autotune.tables.cache import compact, filled, write_cache, write_flags
 from autotune.tables.description import Description, NotInCatalogueError
 from autotune.tables.formats import (
     FoundTable,
@@ -36,6 +36,9 @@ _FLAGS = """\
 # Tuned for sequences of {max_target_length} on {chips}: MaxText cuts every block to
 # min(block, sequence), so shorter ones run with other blocks than these.
 """
+
+_MANUAL: Named = {"manual_axis_type": {"varying": [], "unreduced": [], "reduced": []}}
+"""So tokamax's own gradients ask, and no row that it ships says."""
 
 Refused = list[tuple[str, str]]
 """Which record, and why it is not written."""
@@ -93,7 +96,7 @@ class TableExport:
             rows: _Rows = [row for record in of_form for row in self._rows(form, record)]
             if not rows:
                 continue
-            if form.syntax in _TEXTS:
+            if form.syntax in _TEXTS and self.repository is None:
                 text += _TEXTS[form.syntax](form, rows)
             else:
                 changes += self._changes(form, rows)
@@ -125,8 +128,8 @@ class TableExport:
         if not form.device:
             _only_chip(rows, f"the keys of {form.name} name no TPU")
         sources = self._sources(form)
-        if form.syntax == "cache":
-            yield from self._caches(sources, rows)
+        if form.syntax != "python":
+            yield from (self._runs if form.syntax == "flags" else self._caches)(sources, rows)
             return
         for source in sources[:1]:
             before = source.path.read_text(encoding="utf-8")
@@ -138,16 +141,29 @@ class TableExport:
             return [read_table(form, Path(self.table))]
         if self.repository is None:
             return find_tables(form.name, None, self.python)
-        return [
-            table
-            for file in sorted(self.repository.rglob(form.file))[:1]
-            for table in tables_in(form, file.parents[form.file.count("/")])
-        ]
+        file = min(self.repository.rglob(form.file))
+        folder = next(folder for folder in file.parents if any(folder.glob(form.file)))
+        return tables_in(form, folder)
 
     def _name(self, source: FoundTable) -> str:
         if source.folder is None:
             return source.format.file
         return source.path.relative_to(self.repository or source.folder).as_posix()
+
+    def _runs(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
+        """Of runs that have the problem and set flags, but not of what all runs are based on."""
+        left = [*rows]
+        for source in sources:
+            before = source.path.read_text(encoding="utf-8")
+            key = source.rows[0].key.items()
+            fits = [pair for pair in rows if pair[1].key.items() <= key]
+            if fits and "\nbase_config:" in before:
+                _only_chip(fits, f"{source.path} has one set of flags")
+                left = [pair for pair in left if pair not in fits]
+                after = write_flags(before, [replace(row, key={}) for _, row in fits])
+                yield FileChange(file=self._name(source), before=before, after=after)
+        for record, _ in left:
+            self._refuse(record, "no run here has its problem: `autotune export` writes its flags")
 
     def _looked_up(self, source: FoundTable, rows: _Rows, before: str) -> str:
         """The changed source of a table, in which its library finds each row, under the key that it
@@ -169,37 +185,38 @@ class TableExport:
             for chip, of_chip in by_chip.items():
                 for row, answer in zip(of_chip, ask(of_chip, chip, file=file), strict=True):
                     if not _says(form, answer):
-                        raise _lost(form, row)
+                        raise _lost(form, row.place)
         return after
 
     def _caches(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
-        """Of each TPU and op, in which tokamax finds each call. The key of a call is that of a like
-        call with other sizes."""
-        texts: dict[Path, tuple[FoundTable, str, list[TableRow]]] = {}
+        """Of each TPU and op, in which tokamax finds each call: those that its file has of the kind
+        with other sizes, with residuals and without."""
+        files: dict[Path, dict[str, Named]] = {}
+        kinds: dict[tuple[object, ...], dict[str, FoundTable]] = {}
         for record, row in rows:
-            template = next(_alike(sources, record, row), None)
-            if template is None:
+            options = record.key.problem.options
+            kind = record.key.kernel, options, *row.key, row.key["op"], row.key["device"]
+            if kind not in kinds:
+                kinds[kind] = _alike(sources, record, row)
+            is_backward = dict(options).get("mode") in ("dlhs", "drhs")
+            for text, source in kinds[kind].items():
+                call = filled(json.loads(text), row.key)
+                for form in (call, {**call, **_MANUAL})[: 1 + is_backward]:
+                    calls = files.setdefault(source.path, {})
+                    calls[compact(form)] = {compact(row.value): _data(record)}
+            if not kinds[kind]:
                 self._refuse(record, "its file has no call of this kind, whose key could be taken")
-                continue
-            source, like = template
-            arguments = filled(json.loads(like.path[0]), row.key)
-            key = json.dumps(arguments, separators=(",", ":"))
-            row = replace(row, path=(key,))
-            if source.path not in texts:
-                texts[source.path] = source, source.path.read_text(encoding="utf-8"), []
-            _, text, before_rows = texts[source.path]
-            text = write_cache(text, [row], [_data(record)])
-            texts[source.path] = source, text, [*before_rows, row]
         packages = sources[0].folder if sources and self.repository else None
-        changed = {path: text for path, (_, text, _) in texts.items()}
-        answers = ask_tokamax(changed, self.python, packages) if changed else {}
-        for path, (source, text, of_file) in texts.items():
-            for row in of_file:
-                answer = answers[path][row.path[0]]
-                if not answer.is_reached or not row.value.items() <= dict(answer.taken).items():
-                    raise _lost(source.format, row)
-            before = path.read_text(encoding="utf-8")
-            yield FileChange(file=self._name(source), before=before, after=text)
+        before = {path: path.read_text(encoding="utf-8") for path in files}
+        after = {path: write_cache(before[path], calls) for path, calls in files.items()}
+        answers = ask_tokamax(after, self.python, packages) if after else {}
+        for source in [source for source in sources if source.path in files]:
+            path = source.path
+            for key, (config,) in files[path].items():
+                answer, wanted = answers[path][key], json.loads(config)
+                if not answer.is_reached or not wanted.items() <= dict(answer.taken).items():
+                    raise _lost(source.format, key)
+            yield FileChange(file=self._name(source), before=before[path], after=after[path])
 
 
 def known_config(record: Record, *, whole: bool = False) -> KnownConfig:
@@ -290,28 +307,24 @@ def _says(form: Description, answer: LookupAnswer) -> bool:
     return answer.is_reached and wanted.items() <= taken.items()
 
 
-def _lost(form: Description, row: TableRow) -> InvalidInputError:
+def _lost(form: Description, place: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the lookup of {form.name} does not find {row.place} in the changed table: nothing was "
-        "written"
+        f"the lookup of {form.name} does not find {place} in the changed table: nothing was written"
     )
 
 
-def _alike(
-    sources: Sequence[FoundTable], record: Record, row: TableRow
-) -> Iterator[tuple[FoundTable, TableRow]]:
-    """Rows of the same op and TPU whose kernel is the same."""
-    for source in sources:
-        if source.path.stem != row.key["op"] or source.path.parent.name != row.key["device"]:
-            continue
-        for other in source.rows:
-            configs, _ = source.format.configs(other)
-            options = dict(record.key.problem.options).items()
-            if any(
-                k.kernel == record.key.kernel and options <= dict(k.problem).items()
-                for k in configs
-            ):
-                yield source, other
+def _alike(sources: Sequence[FoundTable], record: Record, row: TableRow) -> dict[str, FoundTable]:
+    """Calls of the same op and TPU whose kernel is the same, without sizes, and where they are."""
+    options = dict(record.key.problem.options).items()
+    sizes = {name: 0 for name, value in row.key.items() if type(value) is int}
+    return {
+        compact(filled(json.loads(other.path[0]), sizes)): source
+        for source in sources
+        if (source.path.stem, source.path.parent.name) == (row.key["op"], row.key["device"])
+        for other in source.rows
+        for known in source.format.configs(other)[0]
+        if known.kernel == record.key.kernel and options <= dict(known.problem).items()
+    }
 
 
 def _data(record: Record) -> Named:

@@ -156,10 +156,7 @@ def _folders(python: str) -> list[Path]:
         done = subprocess.run(
             [python, "-P", "-c", _PATHS], capture_output=True, text=True, timeout=60, check=True
         )
-    except OSError as error:
-        raise InvalidInputError(
-            f"the interpreter {python} cannot be started: {error.strerror}"
-        ) from error
-    except subprocess.SubprocessError as error:
-        raise InvalidInputError(f"the interpreter {python} does not start: {error}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        why = getattr(error, "strerror", error)
+        raise InvalidInputError(f"the interpreter {python} cannot be started: {why}") from error
     return [Path(folder) for folder in done.stdout.split("\0") if folder]

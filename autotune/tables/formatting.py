@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from autotune.tables.export import FileChange
@@ -26,21 +28,15 @@ def formatted(change: FileChange, repository: Path, python: str) -> FileChange:
     name = _formatter(file, repository) if file.suffix == ".py" else ""
     places = f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which(name, path=places) if name else None
-    if not program:
-        return replace(change, formatter=name)
-    command = [str(Path(program).absolute()), *(word.format(file) for word in _ARGUMENTS[name])]
-    try:
-        before, after = (
-            subprocess.run(
-                command, input=t, cwd=file.parent, capture_output=True, encoding="utf-8"
-            ).stdout
-            for t in (change.before, change.after)
-        )
-    except OSError:
-        return replace(change, formatter=name)
-    if before != change.before or not after:
-        return replace(change, formatter=name)
-    return replace(change, formatter=name, is_formatted=True, after=after)
+    if program:
+        words = [word.format(file) for word in _ARGUMENTS[name]]
+        run = partial(subprocess.run, [str(Path(program).absolute()), *words], cwd=file.parent)
+        with suppress(OSError):
+            texts = (change.before, change.after)
+            done = (run(input=t, capture_output=True, encoding="utf-8").stdout for t in texts)
+            if next(done) == change.before and (after := next(done)):
+                return replace(change, formatter=name, is_formatted=True, after=after)
+    return replace(change, formatter=name)
 
 
 def _formatter(file: Path, repository: Path) -> str:

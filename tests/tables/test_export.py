@@ -13,12 +13,13 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, Key
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence
+from autotune.tables.asking import LookupAnswer
 from autotune.tables.export import TableExport, known_config
 from autotune.tables.formats import find_tables
 from autotune.tables.python_source import with_rows
 from autotune_db import open_store
 from tests.samples import records
-from tests.samples.tables import FLASH, LIBRARY
+from tests.samples.tables import FLAGS, FLASH, LIBRARY, RAGGED_CONFIG, RAGGED_KEY
 from tests.servers.commands import assert_one_sentence, autotune_here
 from tests.tables.test_audit import FILE, NAME, library
 
@@ -194,6 +195,54 @@ def test_flags_are_those_of_all_kernels_of_a_run(tmp_path):
         "tokamax_splash_attention_gradient",
     }
     assert _exported("maxtext", _gradient(mask="full")).refused
+
+
+RESIDUALS = RAGGED_KEY.replace('residuals":false', 'residuals":true')
+BACKWARD = RAGGED_KEY.replace("[[[1],[1]]", "[[[0],[0]]").replace("8,256,512", "512,512")
+
+
+@pytest.mark.parametrize(
+    ("mode", "shipped", "rhs", "forms"),
+    [
+        ("fwd", [RAGGED_KEY, RESIDUALS], "bf16[4,128,256]", {(False, False), (True, False)}),
+        ("drhs", [BACKWARD], "bf16[1024,256]", {(False, False), (False, True)}),
+    ],
+)
+def test_calls_of_tokamax_are_those_of_a_step(mode, shipped, rhs, forms, tmp_path, monkeypatch):
+    """With all sizes; with residuals and without, and with the axes that its gradients name."""
+    file = tmp_path / "tokamax/data/autotuning/tpu_v6_lite/pallas_mosaic_tpu_ragged_dot.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({key: {RAGGED_CONFIG: {}} for key in shipped}))
+    tiles = {"tile_m": 64, "tile_k": 128, "tile_n": 256, "input_buffer_count": 2}
+    reached = LookupAnswer(path=(), is_reached=True, taken=tiles)
+    monkeypatch.setattr(
+        "autotune.tables.export.ask_tokamax",
+        lambda texts, *_: {file: dict.fromkeys(json.loads(texts[file]), reached)},
+    )
+    dims = {"m": 1024, "k": 128, "n": 256, "groups": 4}
+    record = _record("tokamax_ragged_dot", dims, tiles, Chip.V6E, mode=mode)
+    export = TableExport(name="tokamax", python=sys.executable, repository=tmp_path)
+    (change,) = export.of([record], exact=True).changes
+    calls = [json.loads(key) for key in json.loads(change.after).keys() - {*shipped}]
+    sizes = {(c["lhs"], c["rhs"], c["group_sizes"]["total_size"]) for c in calls}
+    assert sizes == {("bf16[1024,128]", rhs, 1024)}
+    assert {(c["return_residuals"], bool(c.get("manual_axis_type"))) for c in calls} == forms
+
+
+def test_runs_of_maxtext_in_a_repository_take_their_flags(tmp_path):
+    configs = tmp_path / "src/maxtext/configs"
+    (configs / "post_train").mkdir(parents=True)
+    (configs / "base.yml").write_text(f"{FLAGS}attention_type: global\nuse_tokamax_splash: true\n")
+    run = "base_config: base.yml\nsa_block_q: 512  # tuned\nmax_target_length: {}\n"
+    for length in (2048, 4096):
+        (configs / f"post_train/of_{length}.yml").write_text("---\n" + run.format(length))
+    export = TableExport(name="maxtext", python=sys.executable, repository=tmp_path)
+    (change,) = export.of([SPLASHED], exact=True).changes
+    assert change.file == "src/maxtext/configs/post_train/of_2048.yml"
+    assert change.after.endswith("sa_block_kv: 2048\nsa_block_kv_compute: 512\n")
+    assert "\nsa_block_q: 1024  # tuned\n" in change.after
+    ((_, why),) = export.of([_gradient(mask="full")], exact=True).refused
+    assert "no place" in why
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from math import prod
@@ -78,8 +79,13 @@ def is_named_tuple(value: Any) -> bool:
 
 
 def is_record(value: Any) -> bool:
-    """An instance of a dataclass."""
-    return is_dataclass(value) and not isinstance(value, type | AbstractArray)
+    """An instance of a dataclass; of transformers' configs some fields raise."""
+    if not is_dataclass(value) or isinstance(value, type | AbstractArray):
+        return False
+    with suppress(Exception):
+        record_fields(value)
+        return True
+    return False
 
 
 def record_fields(value: Any) -> dict[str, Any]:

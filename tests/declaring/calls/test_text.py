@@ -1,5 +1,6 @@
 """Arguments as text are read, and nothing but dataclasses and named tuples is called."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,13 @@ import pytest
 
 import autotune
 from autotune.declaring.calls.function import abstract
-from autotune.declaring.calls.text import AbstractArray, read_arguments, with_contents
+from autotune.declaring.calls.text import (
+    AbstractArray,
+    has_arrays,
+    read_arguments,
+    value_text,
+    with_contents,
+)
 from autotune.domain.errors import InvalidInputError
 from tests.samples.decorated import Options, Weights, plain_scaled
 
@@ -21,6 +28,24 @@ class Refusing(NamedTuple):
 
     def __neg__(self):
         raise ArithmeticError("it has no sign")
+
+
+@dataclass(repr=False)
+class PerLayer:
+    """Like a config of transformers, of which nobody may read a size that layers differ in."""
+
+    sizes: int = 0
+
+    def __getattribute__(self, name):
+        if name == "sizes":
+            raise RuntimeError("may vary across layers")
+        return super().__getattribute__(name)
+
+
+def test_a_record_whose_fields_raise_is_not_taken_apart():
+    assert not has_arrays({"config": PerLayer()})
+    with pytest.raises(InvalidInputError, match="cannot be written down"):
+        value_text(PerLayer())
 
 
 HOME = {"Options": Options, "Weights": Weights, "Refusing": Refusing}
