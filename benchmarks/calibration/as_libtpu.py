@@ -37,5 +37,6 @@ def independent(chip: ChipConstants) -> Channel:
         saved_share=0.0,
         write_cost=1.0,
         read_latency=chip.read_latency_cycles,
+        write_latency=chip.write_latency_cycles,
         shared=False,
     )

@@ -151,7 +151,7 @@ class Rates:
         core = constants.load(chip.chip.value) if chip.chip.value in constants.CHIPS else None
         clock_hz = core.clock_hz if core else 1e9
         self._us_per_cycle = 1e6 / clock_hz if core else 0.0
-        cycles = (core.real_read_latency_cycles, core.write_latency_cycles) if core else (0, 0)
+        cycles = (core.real_read_latency_cycles, core.real_write_latency_cycles) if core else (0, 0)
         self.latency_us = [self._us_per_cycle * latency for latency in cycles]
         lanes = chip.num_lanes * chip.num_sublanes * chip.num_cores
         self._vector_ops_per_us = _VECTOR_SLOTS * lanes * clock_hz / 1e6

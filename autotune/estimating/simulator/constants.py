@@ -66,6 +66,7 @@ class ChipConstants:
     read_latency_cycles: float
     write_latency_cycles: float
     real_read_latency_cycles: float  # from hardware where known, else libtpu's
+    real_write_latency_cycles: float
     dma_bytes_per_cycle: float  # of one DMA in libtpu's model
     hbm_bytes_per_cycle: float  # the core's share of HBM in the long run, after efficiency
     burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
@@ -271,6 +272,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         read_latency_cycles=number["read_latency_cycles"],
         write_latency_cycles=number["write_latency_cycles"],
         real_read_latency_cycles=real.get("read_latency_cycles", number["read_latency_cycles"]),
+        real_write_latency_cycles=real.get("write_latency_cycles", number["write_latency_cycles"]),
         dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / number["clock_hz"],
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
         burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,

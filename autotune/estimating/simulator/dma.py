@@ -149,7 +149,7 @@ def shared(chip: ChipConstants) -> Channel:
         write_cost=chip.write_cost,
         turn_cost=chip.turn_cost,
         read_latency=chip.real_read_latency_cycles,
-        write_latency=chip.write_latency_cycles,
+        write_latency=chip.real_write_latency_cycles,
         chip_latency=min(chip.read_latency_cycles, chip.real_read_latency_cycles),
         shared=True,
         granule_bytes=chip.granule_bytes,

@@ -99,10 +99,18 @@ def test_bytes_take_longer_where_reads_and_writes_take_turns(kinds, share):
     issued = [(0.0, size / chip.granule_bytes, n, kinds[n % len(kinds)], ()) for n in range(count)]
     waits = [(0.0, size / chip.granule_bytes, n, WAITED, ()) for n in range(count)]
     end = dma.replay([*issued, *waits], dma.shared(chip), (0.0, 0, 0, STEP, _WORK)).end
-    bytes_per_cycle = size * count / (end.cycles - chip.write_latency_cycles)
+    bytes_per_cycle = size * count / (end.cycles - chip.real_write_latency_cycles)
     slower = 1 + chip.turn_cost * share
     assert bytes_per_cycle == pytest.approx(chip.hbm_bytes_per_cycle / slower, rel=0.015)
     assert chip.turn_cost > 0.04
+
+
+def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():
+    chip = load("v5p")
+    events = [(0.0, 1.0, 1, HBM_WRITE, ()), (0.0, 1.0, 1, WAITED, ())]
+    end = dma.replay(events, dma.shared(chip), (0.0, 0, 0, STEP, _WORK)).end
+    assert end.cycles == pytest.approx(chip.real_write_latency_cycles, abs=2)
+    assert chip.write_latency_cycles < end.cycles < chip.real_read_latency_cycles
 
 
 def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_reading():
