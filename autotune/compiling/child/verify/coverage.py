@@ -9,8 +9,6 @@ from operator import ge
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from autotune.compiling.child.trace import pallas_call
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space, starts
 from autotune.compiling.child.trace.calls import as_pallas_call, compute, inner_jaxprs, walked
@@ -225,12 +223,12 @@ def _counted(call: pallas_call.Call) -> dict[Any, Any]:
     import jax
 
     made: dict[Any, Any] = {}
-    contents = iter(call.known[call.mapping.num_dynamic_grid_bounds :])
     body = open_jaxpr(call.eqn.params["jaxpr"])
-    for var in body.invars:
-        integers = next(contents, np.zeros(getattr(var.aval, "shape", ()), np.int32))
+    given = call.known[call.mapping.num_dynamic_grid_bounds :]
+    pairs: Any = zip_longest(body.invars, given, fillvalue=0)  # scratch comes after operands
+    for var, integers in pairs:
         if memory_space(var.aval) == "smem" and integers is not None and hasattr(jax, "new_ref"):
-            made[var] = jax.new_ref(jax.numpy.asarray(integers))
+            made[var] = jax.new_ref(jax.numpy.full(var.aval.shape, integers))
     _count(body, made)
     return made
 
