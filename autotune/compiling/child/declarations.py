@@ -154,7 +154,7 @@ def _sizes(
         name = str(path[0] if isinstance(path[-1], int) else path[-1])
         if value < 1 or _NO_SIZE_NAME.search(name):
             continue
-        called = f"{name}_{path[-1]}" if isinstance(path[-1], int) else name
+        called, stays = f"{name}_{path[-1]}" if isinstance(path[-1], int) else name, False
         for other in (value // 2, value * 2):
             with suppress(Exception):  # a size that it refuses
                 changed, gives = _traced(function, _replaced(given, path, other))
@@ -163,10 +163,11 @@ def _sizes(
                     new, old = cut
                     yield _Size(path, value, called, _choices(given, old, new.blocks, value))
                     break
+                stays = True
         else:
             cut_so = (made for made in calls if any(value in block for block in made.blocks))
             made_so = next(cut_so, None)
-            if SIZE_NAME.search(name) and value > 1 and made_so is not None:
+            if SIZE_NAME.search(name) and value > 1 and made_so is not None and not stays:
                 yield _Size(path, value, called, _choices(given, made_so, None, value))
 
 

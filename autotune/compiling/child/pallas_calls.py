@@ -28,6 +28,7 @@ _MARK = re.compile(rf"{MARK}(\d+)")
 _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|rematted_computation)\b|[()]")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _FRACTION = re.compile(r"-?(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
+_PLACES = ("out_sharding", "sharding")  # of what the arrays outside lie on
 _DIGITS = re.compile(r"\d+")  # some name a kernel by its blocks
 _BUFFERS = 2
 _JITTED = ("jit", "pjit")  # over JAX versions
@@ -227,7 +228,7 @@ def _unscaled(jaxpr: Any) -> Any:
         if scaled is not None:
             alike[id(eqn.outvars[0])] = read(scaled)
         else:
-            params = {name: _unscaled(value) for name, value in eqn.params.items()}
+            params = {n: None if n in _PLACES else _unscaled(v) for n, v in eqn.params.items()}
             eqns.append(eqn.replace(invars=inputs, params=params))
     return jaxpr.replace(eqns=eqns, outvars=list(map(read, jaxpr.outvars)))
 

@@ -410,28 +410,33 @@ def test_sizes_that_a_function_chooses_itself_are_axes(tmp_path, monkeypatch):
 
 
 OWN = """
-import dataclasses, jax
+import dataclasses, jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 @dataclasses.dataclass(frozen=True)
 class Doubled:
     rows: int = 64
+    block: int = 128  # which nothing reads
 
-    def __call__(self, x):
-        def body(x_ref, o_ref):
-            o_ref[...] = x_ref[...] * 2
+    def __call__(self, x, scale):
+        def body(x, scale, out):
+            _, gradients = jax.vjp(lambda x, s: (x * s[:, None]).sum(1), x[...], scale[...])
+            of_x, of_scale = gradients(scale[...])  # for JAX, scale lies where it was made
+            out[...] = of_x + of_scale[:, None]
         spec = pl.BlockSpec((self.rows, x.shape[1]), lambda i: (i, 0))
+        specs = [spec, pl.BlockSpec((self.rows,), lambda i: (i,))]
         grid, shape = (x.shape[0] // self.rows,), jax.ShapeDtypeStruct(x.shape, x.dtype)
-        return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape)(x)
+        return pl.pallas_call(body, grid=grid, in_specs=specs, out_specs=spec, out_shape=shape)(
+            x, scale)
 
 def step(x):
-    return Doubled(128)(x)
+    return Doubled(128)(x, jnp.ones(512))
 
-def doubled_ref(x):
-    return x * 2
+def doubled_ref(x, scale):
+    return x + scale
 
-def product_ref(x, y):
-    return x * y
+def product_ref(x):
+    return x * x
 """
 
 
@@ -445,12 +450,12 @@ def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     place = str(tmp_path / "own_kernels.py")
     ref = KernelRef(path=place, attribute="step", call="x=f32[512,128]")
-    (made,) = collect(Loader(), ref, None, {}, declare=True).declarations
+    (made,) = collect(Loader(), ref, Chip.V6E, {}, declare=True).declarations
     assert (made.name, made.imports) == ("Doubled", ("autotune", "own_kernels"))
-    assert "def {name}(x, *, rows=128)" in made.code
+    assert "def {name}(x, scale, *, rows=128)" in made.code
     assert "own_kernels.Doubled.__call__(" in made.code
     assert "# reference=own_kernels.doubled_ref," in made.code and "product_ref" not in made.code
-    assert "self=own_kernels.Doubled(rows=rows)" in made.code
+    assert "self=own_kernels.Doubled(rows=rows, block=128)" in made.code
 
 
 SERVED = """
