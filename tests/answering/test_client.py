@@ -265,11 +265,12 @@ def test_no_address(url):
         Client(url)
 
 
-def test_it_imports_nothing_heavy():
+@pytest.mark.parametrize("module", ["answering.client", "python.tuned"])
+def test_it_imports_nothing_heavy(module):
     probe = (
-        "import sys, autotune.answering.client as _;"
-        " print(sorted({name.partition('.')[0] for name in sys.modules}"
-        " & {'jax', 'pydantic', 'httpx', 'sqlalchemy', 'click', 'numpy', 'fastapi', 'asyncio'}))"
+        f"import sys, autotune.{module} as _;"
+        " print(sorted({name.partition('.')[0] for name in sys.modules} & {'jax', 'pydantic',"
+        " 'httpx', 'sqlalchemy', 'optuna', 'click', 'numpy', 'fastapi', 'asyncio'}))"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -2,25 +2,16 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
-from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.outcome import Illegal
-from autotune.domain.problem import Config, Problem
-from autotune.domain.record import Trial
+from autotune.domain.problem import Config
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Reported
 from autotune.wording.bars import Lines, Pace, SilentObserver
+from tests.samples import records
 
-KEY = Key(
-    kernel="mm",
-    fingerprint="f",
-    problem=Problem(dims=(("m", 8),), dtype="float32"),
-    chip=Chip.V5E,
-    toolchain=Toolchain(jax="1", jaxlib="1", libtpu="1"),
-)
 SPACE = Space(
     candidates=[],
     default=Config(axes=()),
@@ -36,7 +27,7 @@ class Heard:
     gone: bool = False
 
     def report(self, key, space, progress, *, over):
-        assert key == KEY
+        assert key == records.key()
         if self.gone:
             raise StoreError("the disk is full")
         self.said.append((space, progress, over))
@@ -55,21 +46,15 @@ class Clock:
         return self.now
 
 
-def trial(number):
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    outcome = Illegal(reason="no")
-    return Trial(number=number, config=Config(axes=()), outcome=outcome, seconds=1, created_at=at)
-
-
 def started(heard, clock, earlier=()):
-    observer = Reported(SilentObserver(), heard, KEY, "mm --shape m=8", clock=clock)
+    observer = Reported(SilentObserver(), heard, records.key(), "mm --shape m=8", clock=clock)
     observer.space_ready(SPACE, earlier, 9)
     return observer
 
 
 def test_it_tells_what_the_terminal_shows():
     heard, clock = Heard(), Clock()
-    observer = started(heard, clock, [trial(0)])
+    observer = started(heard, clock, [records.trial(0, Illegal(reason="no"))])
     observer.announce("verifying trial 1")
     observer.end()
     assert [(p.done, p.goal, p.note, over) for _, p, over in heard.said] == [
@@ -84,13 +69,13 @@ def test_it_tells_at_most_once_a_second_but_always_the_last():
     heard, clock = Heard(), Clock()
     observer = started(heard, clock)
     for number in range(4):
-        observer.trial_done(trial(number))
+        observer.trial_done(records.trial(number))
     assert len(heard.said) == 1
     clock.now = 1.5
-    observer.trial_done(trial(4))
+    observer.trial_done(records.trial(4))
     assert heard.said[-1][1].done == 5
     for number in range(5, 9):
-        observer.trial_done(trial(number))
+        observer.trial_done(records.trial(number))
     assert heard.said[-1][1].done == 9
 
 

@@ -16,7 +16,7 @@ from autotune.declaring.fingerprint import ReadOnce, fingerprint, searched_sourc
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Measurement, Timed, Verdict
 from autotune.domain.job import Progress
-from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
+from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, GateState
@@ -133,19 +133,21 @@ def test_a_part_that_no_config_says_has_no_column():
     assert "order" in shown(200)
 
 
-def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated():
-    text = shown(120, 3)
-    assert "stopped at its number of trials: 3 estimated, 1 wrong result." in text
-    (row,) = [line for line in text.splitlines() if "WRONG" in line]
-    assert row.split()[1] == "4"
-
-
-def test_what_the_gate_could_not_verify_is_marked():
-    """It may be the fastest: that something slower is published is not said in a footnote only."""
-    text = shown(120, unverified=(3,))
-    (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
-    assert row.split()[2] == "4"
-    assert "stopped at its number of trials: 4 estimated." in text
+@pytest.mark.parametrize(
+    ("wrong", "unverified", "mark", "ended"),
+    [
+        ((3,), (), "WRONG", "3 estimated, 1 wrong result."),
+        ((), (3,), "NOT VERIFIED", "4 estimated."),
+    ],
+)
+def test_what_the_gate_refused_or_could_not_verify_is_marked(wrong, unverified, mark, ended):
+    """It may be the fastest: that something slower is published is not said in a footnote only.
+    What is wrong is not counted as estimated.
+    """
+    text = shown(120, *wrong, unverified=unverified)
+    (row,) = [line for line in text.splitlines() if line.lstrip().startswith(mark)]
+    assert row.split(mark)[1].split()[0] == "4"
+    assert f"stopped at its number of trials: {ended}" in text
 
 
 def test_the_limit_that_the_default_wants_is_said():
@@ -161,24 +163,15 @@ def test_the_limit_that_the_default_wants_is_said():
 @pytest.fixture
 def ended(tmp_path):
     """The key of a search of four trials, in ``test.db``."""
-    ref, toolchain = find_kernel("vector_add"), installed_toolchain()
-    assert toolchain is not None
     spec = KernelSpec(
         name="vector_add",
-        fingerprint=fingerprint(ref),
+        fingerprint=fingerprint(find_kernel("vector_add")),
         problems=ProblemSpec(dims=("n",), dtypes=("float32",)),
         axes=AXES,
         grid=("n",),
         doc="",
     )
-    problem = spec.problems.parse("n=65536", None, ())
-    key = Key(
-        kernel=spec.name,
-        fingerprint=spec.fingerprint,
-        problem=problem,
-        chip=Chip.V5E,
-        toolchain=toolchain,
-    )
+    key = records.key_here(spec, "n=65536", Chip.V5E)
     with open_store(str(tmp_path / "test.db"), create=True) as store:
         store.save_kernel(spec)
         trials = [tried(number, 100.0 / (number + 1)) for number in range(4)]

@@ -9,7 +9,7 @@ from autotune.cli.checks import find_refs
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.job import Progress
-from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
+from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Option, ProblemSpec
 from autotune_db import open_store
@@ -33,13 +33,11 @@ LOOKUP = ("--shape", "x.0=512", "--option", "factor=2", "--chip", "v6e")
 @pytest.fixture
 def searched(tmp_path):
     """A decorated function in ``own.py`` that was searched; in ``test.db``."""
-    file, toolchain = tmp_path / "own.py", installed_toolchain()
+    file = tmp_path / "own.py"
     file.write_text(SOURCE)
-    ref = find_kernel(f"{file}:scale")
-    assert toolchain is not None
     spec = KernelSpec(
         name="scale",
-        fingerprint=fingerprint(ref, FORM),
+        fingerprint=fingerprint(find_kernel(f"{file}:scale"), FORM),
         problems=ProblemSpec(
             dims=("x.0",),
             dtypes=("float32",),
@@ -49,13 +47,7 @@ def searched(tmp_path):
         grid=(),
         form=FORM,
     )
-    key = Key(
-        kernel="scale",
-        fingerprint=spec.fingerprint,
-        problem=spec.problems.parse("x.0=512", None, ()),
-        chip=Chip.V6E,
-        toolchain=toolchain,
-    )
+    key = records.key_here(spec, "x.0=512", Chip.V6E)
     estimate = estimates.estimate(estimates.parts(issue=3.0, latency=5.0))
     trial = records.trial(0, Estimated(estimate=estimate, program="p"))
     with open_store(str(tmp_path / "test.db"), create=True) as store:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain, installed_toolchain
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -112,6 +112,20 @@ def spec(name="matmul", fingerprint="f00d"):
         axes=("bm", "bk"),
         grid=("n", "m"),
         doc=NASTY,
+    )
+
+
+def key_here(spec, shape, chip):
+    """Of a problem of the kernel, under the installed toolchain."""
+    toolchain = installed_toolchain()
+    assert toolchain is not None
+    problem = spec.problems.parse(shape, None, ())
+    return Key(
+        kernel=spec.name,
+        fingerprint=spec.fingerprint,
+        problem=problem,
+        chip=chip,
+        toolchain=toolchain,
     )
 
 

@@ -96,16 +96,12 @@ def ctrl_c_when_done(compilers, *numbers):
     return watch
 
 
-def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected():
+@pytest.mark.parametrize(("finished", "kept"), [([3], [1, 3]), ([2, 3], [1, 2])])
+def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected(finished, kept):
+    """A second one, while that is collected, is no traceback."""
     store, compilers = Store(), Compilers(DONE, None, None)
-    assert stopped(compilers, store, ctrl_c_when_done(compilers, 3)) == "interrupted"
-    assert sorted(store.numbers()) == [1, 3]
-
-
-def test_a_second_ctrl_c_is_no_traceback():
-    store, compilers = Store(), Compilers(DONE, None, None)
-    assert stopped(compilers, store, ctrl_c_when_done(compilers, 2, 3)) == "interrupted"
-    assert sorted(store.numbers()) == [1, 2]
+    assert stopped(compilers, store, ctrl_c_when_done(compilers, *finished)) == "interrupted"
+    assert sorted(store.numbers()) == kept
 
 
 def test_a_lost_compiler_keeps_the_others():

@@ -16,12 +16,21 @@ from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import until
 
+LACKING = {"dims": {"m": 1}, "dtype": "bfloat16"}
 ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
 
 
 def body(*records, trials=(), **changes):
     results = [result_to_data(KeyResult(record=record, trials=trials)) for record in records]
     return {"kernels": [to_data(SPEC)], "results": results, **changes}
+
+
+def changed(**parts):
+    return {"config": replace(record().config, **parts)}
+
+
+def of_problem(**parts):
+    return {"key": replace(question(), problem=replace(question().problem, **parts))}
 
 
 def trial(number, bm):
@@ -60,47 +69,35 @@ class TestResults:
         ),
         "not the default": ({"is_default": True}, "called the default"),
         "in the future": ({"created_at": datetime.now(UTC) + timedelta(days=2)}, "yet to come"),
-        "other axes": ({"config": replace(record().config, axes=(("x", 1),))}, "bm, unroll"),
-        "other grid": ({"config": replace(record().config, grid_order=("q",))}, "grid order"),
+        "other axes": (changed(axes=(("x", 1),)), "bm, unroll"),
+        "other grid": (changed(grid_order=("q",)), "grid order"),
         "a negative block": ({"config": record(bm=-9).config}, "axis bm is a block size"),
         "a block above its dimension": ({"config": record(bm=1024).config}, "from 1 to 512"),
         "HTML as a block": (
-            {"config": replace(record().config, axes=(("bm", "<b>1</b>"), ("unroll", True)))},
+            changed(axes=(("bm", "<b>1</b>"), ("unroll", True))),
             "axis bm is a block size",
         ),
         "another type": (
-            {"config": replace(record().config, axes=(("bm", 128), ("unroll", "yes")))},
+            changed(axes=(("bm", 128), ("unroll", "yes"))),
             "axis unroll must be of the type bool",
         ),
-        "no semantics": (
-            {"config": replace(record().config, dimension_semantics=("maybe",))},
-            "must be parallel or arbitrary",
-        ),
+        "no semantics": (changed(dimension_semantics=("maybe",)), "must be parallel or arbitrary"),
         "a limit beyond every chip": (
-            {"config": replace(record().config, vmem_limit_bytes=(128 << 20) + 1)},
+            changed(vmem_limit_bytes=(128 << 20) + 1),
             "VMEM limit must be from 1",
         ),
         "too many semantics": (
-            {"config": replace(record().config, dimension_semantics=("parallel",) * 2)},
+            changed(dimension_semantics=("parallel",) * 2),
             "as many dimension semantics",
         ),
-        "a limit of one byte": (
-            {"config": replace(record().config, vmem_limit_bytes=1)},
-            "more VMEM",
-        ),
+        "a limit of one byte": (changed(vmem_limit_bytes=1), "more VMEM"),
         "the default's own config": ({"config": record().default.config}, "the default's config"),
         "over VMEM": ({"estimate": replace(record().estimate, vmem_used_bytes=251)}, "more VMEM"),
         "another kernel": ({"key": question(kernel="other")}, "no description of other"),
         "another dtype": ({"key": question(dtype="int8")}, "dtype int8 is not supported"),
-        "another option": (
-            {"key": replace(question(), problem=replace(question().problem, options=()))},
-            "lacks the options causal",
-        ),
+        "another option": (of_problem(options=()), "lacks the options causal"),
         "another value": ({"key": question(causal=7)}, "option causal"),
-        "another dimension": (
-            {"key": replace(question(), problem=replace(question().problem, dims=(("z", 1),)))},
-            "unknown dimension 'z'",
-        ),
+        "another dimension": (of_problem(dims=(("z", 1),)), "unknown dimension 'z'"),
     }
 
     @pytest.mark.parametrize("name", BAD)
@@ -168,15 +165,11 @@ class TestJobs:
         assert mine.request.problem == question(512).problem
         store.jobs.heartbeat(mine, Progress(done=3, goal=7, best_us=1.5, note="compiling"))
         answer = service.get(f"/v1/jobs/{made['number']}")[1]
-        assert (answer["state"], answer["worker"], answer["progress"]["done"]) == (
-            "running",
-            "w1",
-            3,
-        )
+        assert (answer["state"], answer["worker"]) == ("running", "w1")
+        assert answer["progress"]["done"] == 3
         store.jobs.finish(mine, State.DONE, "faster")
-        assert [job["message"] for job in service.get("/v1/jobs?state=done")[1]["jobs"]] == [
-            "faster"
-        ]
+        (done,) = service.get("/v1/jobs?state=done")[1]["jobs"]
+        assert done["message"] == "faster"
         assert service.get("/v1/jobs?state=queued")[1]["jobs"] == []
         number = service.post("/v1/jobs", self.ask(), writer)[1]["number"]
         status, answer = service.post(f"/v1/jobs/{number}/cancel", token=writer)
@@ -199,13 +192,8 @@ class TestJobs:
         asked_for = {"miss": listed["nearest"]["number"]}
         assert service.post("/v1/jobs", asked_for, writer)[0] == 201
         mine = store.jobs.claim("w1", ABLE, 60)
-        key, wanted = question(2048), mine.request
-        assert (wanted.problem, wanted.chip, wanted.toolchain, wanted.fingerprint) == (
-            key.problem,
-            key.chip,
-            key.toolchain,
-            key.fingerprint,
-        )
+        for part in ("problem", "chip", "toolchain", "fingerprint"):
+            assert getattr(mine.request, part) == getattr(question(2048), part)
 
     @pytest.mark.parametrize(
         "changes, status, code, field",
@@ -216,12 +204,7 @@ class TestJobs:
             ({"fingerprint": "beef"}, 404, "unknown_kernel", "kernel"),
             ({"chip": "h100"}, 422, "invalid_field", "chip"),
             ({"problem": None}, 422, "missing_field", "problem"),
-            (
-                {"problem": {"dims": {"m": 1}, "dtype": "bfloat16"}},
-                422,
-                "invalid_problem",
-                "problem",
-            ),
+            ({"problem": LACKING}, 422, "invalid_problem", "problem"),
             ({"trials": 0}, 422, "invalid_field", "trials"),
             ({"miss": 99}, 422, "invalid_field", "miss"),
             ({"command": "rm"}, 422, "invalid_field", "command"),
