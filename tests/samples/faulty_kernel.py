@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,8 @@ def works() -> None:
     """Does nothing wrong."""
 
 
-def abort() -> None:
-    os.abort()
-
-
-def segfault() -> None:
-    ctypes.string_at(0)
-
-
 def kill_itself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def exit_quietly() -> None:
-    os._exit(0)
 
 
 def hang() -> None:
@@ -101,10 +90,6 @@ def raise_error() -> None:
     raise RuntimeError("the kernel gives up, in ünïcode ✗ " + "and at length " * 30)
 
 
-def raise_exit() -> None:
-    sys.exit(3)
-
-
 def raise_interrupt() -> None:
     raise KeyboardInterrupt
 
@@ -118,44 +103,40 @@ def write_to_stdout() -> None:
     os.system("echo '{\"ok\": 1}'")
 
 
-def read_stdin() -> None:
-    sys.stdin.read()
-
-
 def print_for_ever() -> None:
     while True:
         os.write(1, b"\x00" * (1 << 20))
         time.sleep(0.1)  # at most 10 MB a second: the time limit ends it, not the size of the log
 
 
-COMPILING: dict[str, Callable[[], None]] = {
+COMPILING: dict[str, Callable[[], object]] = {
     "works": works,
-    "aborts": abort,
-    "segfaults": segfault,
+    "aborts": os.abort,
+    "segfaults": partial(ctypes.string_at, 0),
     "kills itself": kill_itself,
-    "exits with 0": exit_quietly,
+    "exits with 0": partial(os._exit, 0),
     "hangs": hang,
     "hangs deaf": hang_deaf,
     "hangs with children": hang_with_children,
     "eats memory": eat_memory,
     "eats memory in children": eat_memory_in_children,
     "raises": raise_error,
-    "raises SystemExit": raise_exit,
+    "raises SystemExit": partial(sys.exit, 3),
     "raises KeyboardInterrupt": raise_interrupt,
     "prints garbage": print_garbage,
     "writes to fd 1": write_to_stdout,
-    "reads stdin": read_stdin,
+    "reads stdin": lambda: sys.stdin.read(),
     "prints for ever": print_for_ever,
     "works again": works,
 }
-TRACING: dict[str, Callable[[], None]] = {
-    "aborts while tracing": abort,
+TRACING: dict[str, Callable[[], object]] = {
+    "aborts while tracing": os.abort,
     "hangs while tracing": hang,
     "eats memory while tracing": eat_memory,
     "raises while tracing": raise_error,
 }
-BUILDING: dict[str, Callable[[], None]] = {
-    "exits while building": raise_exit,
+BUILDING: dict[str, Callable[[], object]] = {
+    "exits while building": partial(sys.exit, 3),
     "kills itself while building": kill_itself,
 }
 BEHAVIOURS = (*COMPILING, *TRACING, *BUILDING)
