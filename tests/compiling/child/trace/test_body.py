@@ -75,36 +75,30 @@ def test_what_a_scoped_region_closes_over_is_known_inside():
     assert found.scratch[0].reset_axes == (1,)
 
 
-def test_a_scratch_written_before_it_is_read_is_not_carried():
+def written(x, total):
+    total[...] = x[...]
+
+
+def written_in_both_branches(x, total):
+    first = pl.program_id(0) == 0
+    jax.lax.cond(first, lambda: written(x, total), lambda: total.__setitem__(..., -x[...]))
+
+
+@pytest.mark.parametrize("write", [written, written_in_both_branches])
+def test_a_scratch_written_before_it_is_read_is_not_carried(write):
     def body(x, out, total):
-        total[...] = x[...]
+        write(x, total)
         out[...] = total[...] * 2
 
-    found = of_body(body)
-    assert not found.scratch[0].carried
-    assert found.scratch[0].reset_axes == ()
+    (scratch,) = of_body(body).scratch
+    assert (scratch.carried, scratch.reset_axes) == (False, ())
 
 
-def test_a_scratch_written_in_both_branches_is_not_carried():
-    def body(x, out, total):
-        first = pl.program_id(0) == 0
-        jax.lax.cond(
-            first, lambda: total.__setitem__(..., x[...]), lambda: total.__setitem__(..., -x[...])
-        )
-        out[...] = total[...]
-
-    assert not of_body(body).scratch[0].carried
-
-
-def test_flops_of_a_matmul_are_those_of_its_blocks():
-    (found,) = of_kernel(MATMUL, "512x1024x256", block_m=128, block_k=256, block_n=128)
-    assert found.mxu_flops == 2 * 512 * 1024 * 256
-    assert found.mxu_dtype == "bfloat16"
-
-
-def test_a_ragged_tail_is_weighted_by_how_often_it_runs():
-    (found,) = of_kernel(MATMUL, "128x300x128", block_m=128, block_k=128, block_n=128)
-    assert found.mxu_flops == 2 * 128 * 300 * 128
+@pytest.mark.parametrize(("m", "k", "n", "block_k"), [(512, 1024, 256, 256), (128, 300, 128, 128)])
+def test_flops_of_a_matmul_are_those_of_its_blocks(m, k, n, block_k):
+    """A ragged tail is weighted by how often it runs."""
+    (found,) = of_kernel(MATMUL, f"{m}x{k}x{n}", block_m=128, block_k=block_k, block_n=128)
+    assert (found.mxu_flops, found.mxu_dtype) == (2 * m * k * n, "bfloat16")
 
 
 def test_blocks_above_the_diagonal_do_no_work():
@@ -237,6 +231,3 @@ def test_a_product_is_kept_when_it_meets_its_own_reduction(use, kept):
     call = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(shapes["out"], F32))
     arrays = [Array(name=n, shape=shapes[n], dtype="float32") for n in ("x", "y")]
     assert read(call, arrays)[0].kept_bytes == (64 * 1024 * 4 if kept else 0)
-
-
-# --- JAX's own check of block shapes

@@ -87,10 +87,33 @@ def test_a_kernel_reduces_what_no_axis_cuts():
     ]
 
 
-def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest():
-    made = kernel(check=lambda p: "too short" if p["n"] < p["m"] else None)
-    found = small_ones(made, problem(4096, 8192), config(512, 128, 128))
-    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+IN_TENS = tuple(replace(axis, unit=10) for axis in kernel().axes)
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole", "blocks", "expected"),
+    [
+        # what is refused gets lengths that are as long as the longest, or one block more
+        (
+            {"check": lambda p: "too short" if p["n"] < p["m"] else None},
+            (4096, 8192),
+            (512, 128, 128),
+            [(1024, 1024), (1536, 1536)],
+        ),
+        (
+            {"constraint": lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None},
+            (4096, 8192),
+            (128, 128, 128),
+            [(384, 384)],
+        ),
+        ({"axes": IN_TENS}, (400, 400), (2, 2, 2), [(40, 40), (60, 60)]),
+        ({"mesh": lambda _: {"x": 4}}, (400, 400), (8, 8, 8), [(64, 64), (96, 96)]),
+    ],
+    ids=["check", "constraint", "unit of an axis", "each device of a mesh"],
+)
+def test_what_a_declaration_says_is_kept_to(parts, whole, blocks, expected):
+    found = small_ones(kernel(**parts), problem(*whole), config(*blocks))
+    assert [(p["m"], p["n"]) for p in found] == expected
 
 
 def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one():
@@ -98,26 +121,6 @@ def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one()
     sizes = config(512, 128, 128)
     found = small_ones(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
-
-
-def test_what_the_constraint_refuses_with_the_config_has_one_block_more():
-    made = kernel(constraint=lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None)
-    found = small_ones(made, problem(4096, 8192), config(128, 128, 128))
-    assert [(p["m"], p["n"]) for p in found] == [(384, 384)]
-
-
-def test_values_count_in_the_unit_of_their_axis():
-    axes = tuple(
-        Axis(name=axis.name, choices=axis.choices, dim=axis.dim, unit=10) for axis in kernel().axes
-    )
-    found = small_ones(kernel(axes=axes), problem(400, 400), config(2, 2, 2))
-    assert [(small["m"], small["n"]) for small in found] == [(40, 40), (60, 60)]
-
-
-def test_each_device_of_a_mesh_gets_as_many_blocks():
-    made = kernel(mesh=lambda _: {"x": 4})
-    found = small_ones(made, problem(400, 400), config(8, 8, 8))
-    assert [(small["m"], small["n"]) for small in found] == [(64, 64), (96, 96)]
 
 
 def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that():
