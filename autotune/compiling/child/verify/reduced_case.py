@@ -32,6 +32,7 @@ from autotune.domain.problem import Config, Problem, make_config
 _SPECIAL = 2  # the run with numbers that random ones never are
 _OWN = 1.5  # times what the reference rounds itself
 _LARGE = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # times the usual numbers: exp(89) is infinite
+_MOST_LOST = 0.5  # of an output: what is no number on both sides agrees
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
@@ -103,6 +104,11 @@ class ReducedCase:
             is_special, given = False, self._given(run.seed)
             results = interpreter.outputs(self._build, given, *how)
             expected = self._expected(given, run.level, meter)
+        if any(np.isnan(a.astype(np.float64)).mean() > _MOST_LOST for a in expected if a.size):
+            raise NotRunError(
+                "most of a result is NaN for random numbers, as it should be: `values`, or a step "
+                "in the function such as jax.nn.sigmoid, brings arguments into their range"
+            )
         inputs = [array.dtype for array in given]
         natural = self._natural_errors(given, expected)
         others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)

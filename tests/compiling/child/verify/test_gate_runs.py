@@ -680,6 +680,20 @@ def test_an_axis_of_a_pipeline_that_integers_decide_is_walked(right, monkeypatch
     assert not right or verdict.proof.covered.blocks == ((6, 16),)
 
 
+@pytest.mark.parametrize("reference", [lambda _: lambda x: jnp.log(-x * x), None])
+def test_what_is_no_number_on_both_sides_proves_nothing(reference):
+    def body(x, out):
+        out[...] = jnp.log(-x[...] * x[...])
+
+    def build(rows):
+        shape = jax.ShapeDtypeStruct((rows, LANES), jnp.float32)
+        grid = (rows // ROWS,)
+        return pl.pallas_call(body, grid=grid, in_specs=[BLOCK], out_specs=BLOCK, out_shape=shape)
+
+    verdict = checked(replace(kernel(build, None), reference=reference))
+    assert verdict.ok is None and "most of a result is NaN" in verdict.reason
+
+
 @pytest.mark.parametrize("is_reshaped", [False, True])
 @pytest.mark.parametrize(("first", "size"), [(-1, 1), (-16, 8), (ROWS, 1), (ROWS - 1, 2)])
 def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_reshaped):
