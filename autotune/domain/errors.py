@@ -38,6 +38,10 @@ class StoreError(AutotuneError):
     """The database cannot be used: missing, read-only, corrupt, locked, or of another version."""
 
 
+class NoDatabaseError(StoreError):
+    """There is none yet, or one of an older version: who may write makes it, or brings it along."""
+
+
 class UnstorableError(StoreError):
     """A text or number that was given cannot be kept: the database itself is well."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from autotune.declaring.fingerprint import ReadOnce
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers, ListChoices
-from autotune.domain.errors import AutotuneError, StoreError
+from autotune.domain.errors import AutotuneError, NoDatabaseError
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.key import Key
 from autotune.domain.problem import Config
@@ -127,11 +127,11 @@ class _Explored(_Described):
 
 
 def _existing(stack: ExitStack, open_store: OpenStore) -> Store | None:
-    """The database, where there is one that can be read."""
+    """None where it is yet to be made. What is wrong with it is said before anything is traced."""
     try:
         return stack.enter_context(open_store(create=False))
-    except StoreError:
-        return None  # it is made, or whoever makes it says what is wrong
+    except NoDatabaseError:
+        return None
 
 
 def _described(

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
-from autotune.domain.errors import StoreError
+from autotune.domain.errors import NoDatabaseError, StoreError
 from autotune_db.tables import METADATA, PREFIX
 from autotune_db.url import BUSY_TIMEOUT_S, Database, is_locked
 
@@ -46,9 +46,11 @@ def bring_to_head(engine: sa.Engine, database: Database) -> None:
 def require_head(engine: sa.Engine, database: Database) -> None:
     version = _known_version(engine, database)
     if version is None:
-        raise StoreError(f"there are no tuning results in {database} yet: run a search first")
+        raise NoDatabaseError(f"there are no tuning results in {database} yet: run a search first")
     if version != HEAD:
-        raise StoreError(f"{database} is of the older version {version}: run autotune db upgrade")
+        raise NoDatabaseError(
+            f"{database} is of the older version {version}: run autotune db upgrade"
+        )
 
 
 def config_for(connection: sa.Connection) -> "Config":
@@ -257,7 +259,7 @@ def _check_file(path: Path, *, create: bool) -> None:
     if path.is_dir():
         raise StoreError(f"{path} is a folder: name the database file in it")
     if not create and not path.exists():
-        raise StoreError(f"there is no database at {path} yet: run a search first")
+        raise NoDatabaseError(f"there is no database at {path} yet: run a search first")
     if not _may_be_sqlite(path):
         raise StoreError(f"{path} is not a SQLite database: name another file")
     if create:

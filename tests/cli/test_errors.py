@@ -24,6 +24,8 @@ search matmul --shape 1x1x1 --chip v9 | unknown chip 'v9': choose one of v2
 search matmul --shape 1x1x1 | no TPU is attached to this machine: name the chip
 search matmul --shape 8x8x8 --chip v5e --python /no/such/python | /no/such/python cannot be started
 search matmul --shape 8x8x8 --chip v5e --ray auto --db postgresql://u:x@h/d | a file
+search matmul --shape 8x8x8 --chip v5e --db . | is a folder: name the database file in it
+search matmul --shape 8x8x8 --chip v5e --db postgresql://u:x@127.0.0.1:1/d | cannot reach
 serch | did you mean search or serve?
 search matmul --trails 3 | did you mean --ray or --trials?
 search matmul --compilers 65 | 65 is not between 1 and 64
