@@ -216,9 +216,10 @@ def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def _arrays(given: dict[str, Any]) -> dict[str, texts.AbstractArray]:
     arrays: dict[str, texts.AbstractArray] = {}
 
-    def note(path: str, leaf: Any) -> None:
+    def note(path: str, leaf: Any) -> Any:
         if isinstance(leaf, texts.AbstractArray):
             arrays[path] = leaf
+        return leaf
 
     for name, value in given.items():
         texts.mapped(value, name, note)

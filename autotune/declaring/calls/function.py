@@ -185,22 +185,21 @@ class FunctionKernel:
 
 def abstract(value: Any, *, contents: bool = False) -> Any:
     """The same tree with ``AbstractArray`` in the place of arrays; with ``contents`` the integers
-    of concrete ones in it."""
+    of concrete ones in it. A record of arrays may have a shape itself, as quantized ones have."""
     if isinstance(value, texts.AbstractArray):
         return value
+    inner = partial(abstract, contents=contents)
+    if texts.is_named_tuple(value) or texts.is_record(value):
+        items = {key: inner(item) for key, item in texts.record_fields(value).items()}
+        if any(map(texts.has_arrays, items.values())):
+            return type(value)(**items)
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
         array = texts.AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
         is_known = contents and array.dtype in _STEERING and hasattr(value, "__array__")
         return array.of(value) if is_known and prod(array.shape) <= _MOST_INTEGERS else array
-    inner = partial(abstract, contents=contents)
     if type(value) is dict:
         return {key: inner(item) for key, item in value.items()}
-    if texts.is_named_tuple(value) or texts.is_record(value):
-        items = {key: inner(item) for key, item in texts.record_fields(value).items()}
-        return type(value)(**items) if any(map(texts.has_arrays, items.values())) else value
-    if type(value) in (list, tuple):
-        return type(value)(map(inner, value))
-    return value
+    return type(value)(map(inner, value)) if type(value) in (list, tuple) else value
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -228,11 +227,10 @@ class _Form:
             )
         self._named = self._declared()
 
-    def _note(self, path: str, leaf: Any) -> None:
-        if isinstance(leaf, texts.AbstractArray):
-            self.arrays[path] = leaf
-        else:
-            self.static[path] = leaf
+    def _note(self, path: str, leaf: Any) -> Any:
+        leaves = self.arrays if isinstance(leaf, texts.AbstractArray) else self.static
+        leaves[path] = leaf
+        return leaf  # some records look at their fields as they are made
 
     def _declared(self) -> dict[str, list[str]]:
         """The names that were given, by array."""

@@ -101,6 +101,27 @@ def test_a_function_with_more_arguments_by_place_is_read_and_called():
         function.read("scale=1.0")
 
 
+@dataclass(frozen=True)
+class Quantized:
+    """Like an array of qwix: it has a shape, and looks at its values as it is made."""
+
+    values: Any
+    scale: Any
+    shape = property(lambda self: self.values.shape)
+    dtype = property(lambda self: self.scale.dtype)
+
+    def __post_init__(self):
+        assert self.values.dtype != self.scale.dtype
+
+
+def test_a_record_of_arrays_with_a_shape_is_taken_apart():
+    x, scale = jax.ShapeDtypeStruct((64, 256), jnp.int8), jax.ShapeDtypeStruct((64, 1), jnp.float32)
+    function = autotune.tunable(block=[8, 16])(lambda q, block=8: q.values * q.scale).declaration
+    arguments = function.arguments((Quantized(x, scale),), {})
+    names = {name for name, _ in function.problem(arguments).dims}
+    assert names == {"q.values.0", "q.values.1", "q.scale.0", "q.scale.1"}
+
+
 @pytest.mark.parametrize(("dtype", "numbers"), [("int32", (5, -1, 9, 0)), ("bool", (1, 0, 1, 1))])
 def test_integers_are_written_behind_an_array_or_come_from_a_file(dtype, numbers, tmp_path):
     path, whole = tmp_path / "lengths.npy", np.array(numbers, dtype).reshape(2, 2)
