@@ -64,8 +64,10 @@ def push(url: str | None, token: str | None, database: str | None, as_json: bool
             raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
     if as_json:
         shared.print_json({**asdict(total), "sent": sent, "left_out": left})
-    else:
+    elif records or checks or left:
         _print(total, sent, left, len(checks))
+    else:
+        echo("nothing is published here: there is nothing to send")
     sys.exit(0 if records or checks else 1)
 
 

@@ -380,18 +380,14 @@ def print_list(
     lines: Callable[[T], Iterable[str]],
     *,
     as_json: bool,
-    empty: str = "",
+    empty: str,
 ) -> None:
     """The data of all rows with ``--json``, else the lines of each, or the sentence ``empty``."""
-    rows = list(rows)
     if as_json:
-        print_json([data(row) for row in rows])
-    elif rows or not empty:
-        for row in rows:
-            for line in lines(row):
-                echo(line)
+        print_json(list(map(data, rows)))
     else:
-        echo(empty)
+        for line in [line for row in rows for line in lines(row)] or [empty]:
+            echo(line)
 
 
 def check_writable(file: Path) -> Path:

@@ -12,6 +12,8 @@ from autotune.domain.record import Record, Snapshot
 from autotune.wording.publication import who_says
 from autotune.wording.units import counted, micros
 
+_NONE = "nothing is published yet"
+
 
 @click.group()
 def snapshots() -> None:
@@ -25,7 +27,7 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
     with shared.open_database(database, create=False) as store:
         newest = store.snapshots(limit)
-    shared.print_list(newest, to_data, _snapshot_lines, as_json=as_json)
+    shared.print_list(newest, to_data, _snapshot_lines, as_json=as_json, empty=_NONE)
 
 
 def _snapshot_lines(snapshot: Snapshot) -> list[str]:
@@ -40,7 +42,7 @@ def records(limit: int, database: str | None, as_json: bool) -> None:
     """List what was published, with the numbers that pin takes."""
     with shared.open_database(database, create=False) as store:
         published = store.published(None, None, limit)
-    shared.print_list(published, _record_data, _record_lines, as_json=as_json)
+    shared.print_list(published, _record_data, _record_lines, as_json=as_json, empty=_NONE)
 
 
 def _record_data(numbered: tuple[int, Record]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from autotune.domain.outcome import CompileFailed
 from autotune.domain.visible import visible
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
+from tests.samples.database import new_store
 from tests.samples.records import save_trial
+from tests.servers.commands import autotune_here
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egnihton\u2066\u2028[bold]\x7f\b\nfake line"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\x0d\u202egnihton\u2066\u2028[bold]\x7f\x08\x0afake line"
@@ -97,6 +99,25 @@ def test_no_text_of_others_acts_on_the_terminal(database, command):
         assert r"\x1b]0;" in text, text
     if command[0] in ("lookup", "show", "snapshots"):  # no tables: no text is cut
         assert r"\x0a" not in text.replace(r"\x0afake line", ""), "our own lines are lines"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "history",
+        "misses",
+        "log",
+        "snapshots list",
+        "snapshots records",
+        "token list",
+        "db check",
+        "push --url http://127.0.0.1:9",
+    ],
+)
+def test_that_there_is_nothing_is_a_line_too(command, tmp_path):
+    new_store(tmp_path / "test.db").close()
+    (line,) = autotune_here(*command.split(), cwd=tmp_path).stdout.splitlines()
+    assert re.match("no|there is none|every row", line)
 
 
 def test_every_character_that_acts_is_spelt_out():
