@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar
 
 from autotune.answering.generation import GENERATION
 from autotune.answering.matching import DEFAULT
@@ -45,7 +45,7 @@ _log = logging.getLogger("autotune")
 
 
 def tunable(
-    *,
+    *misplaced: Never,
     name: str | None = None,
     dims: str | Mapping[str, str] | None = None,
     reference: Callable[..., Any] | None = None,
@@ -77,6 +77,8 @@ def tunable(
     functions = {"reference": reference, "baseline": baseline, "check": check}
     given: dict[str, Any] = {"name": name, **functions, "mesh": mesh, "values": values}
     _check_declared({**given, "ignore": ignored})
+    if misplaced or not axes:
+        raise TypeError("tunable takes what is to be tuned: @autotune.tunable(block=[128, 256])")
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
 
@@ -276,6 +278,13 @@ class Tunable(Generic[P, R]):
             return TunedConfig(config=self.declaration.default_config, match=DEFAULT, why=why)
 
 
+def decorated(function: object) -> Tunable[..., Any]:
+    """Raises ``InvalidInputError`` for what is none."""
+    if isinstance(function, Tunable):
+        return function
+    raise InvalidInputError(f"{function!r} is no function that @autotune.tunable has decorated")
+
+
 def _places(declaration: FunctionKernel) -> int:
     """How many arguments by place there can be before one of them is a block size."""
     for place, parameter in enumerate(declaration.signature.parameters.values()):
@@ -313,12 +322,11 @@ def override(kernel: Tunable[..., Any], /, **values: AxisValue) -> Iterator[None
     """In its block the function takes these values instead of what is published, for
     experiments. What ``jax.jit`` has traced before stays as it is. Raises ``InvalidInputError`` for
     what is no axis of it."""
+    declaration = decorated(kernel).declaration
     for name in values:
-        if name not in kernel.declaration.axes:
-            raise InvalidInputError(
-                f"{kernel.declaration.name} has no axis {name}: "
-                f"{', '.join(kernel.declaration.axes)}"
-            )
+        if name not in declaration.axes:
+            known = ", ".join(declaration.axes)
+            raise InvalidInputError(f"{declaration.name} has no axis {name}: {known}")
     token = kernel._override.set({**kernel._override.get({}), **values})
     try:
         yield

@@ -27,7 +27,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import KernelRef
 from autotune.domain.problem import AxisValue, Config, OptionValue, Problem
 from autotune.domain.record import Record
-from autotune.python.decorator import Tunable
+from autotune.python.decorator import Tunable, decorated
 from autotune.python.tuned import TunedConfig, dtype_name
 from autotune.wording.outcome import ConfigEstimate, ConfigEstimates, reason_of
 
@@ -290,7 +290,7 @@ def lookup(
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
     opened = None if source is None else open_source(source)
-    return kernel.asking(opened).answer(*args, **arguments)
+    return decorated(kernel).asking(opened).answer(*args, **arguments)
 
 
 def step(

@@ -269,11 +269,30 @@ def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_t
             autotune.tunable(block_rows=rows, ignore=ignored)(scaled_by)
 
 
-@pytest.mark.parametrize("axes", [{"block": [1]}, {"x": [1]}])
-def test_an_axis_without_a_default_is_said_where_it_is_declared(axes):
-    with pytest.raises(ValueError, match="needs a parameter of this name"):
-        autotune.tunable(**axes)(plain := decorated.plain_scaled)
-    assert plain
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [
+        ({"block": [1]}, "needs a parameter of this name"),
+        ({"x": [1]}, "needs a parameter of this name"),
+        ({"block_rows": "8,16"}, "'8,16' of plain_scaled names no values"),
+        ({"block_rows": 8}, r"as in block_rows=\[128, 256\]"),
+        ({"block_rows": []}, "names no values worth trying"),
+        ({"block_rows": (b for b in (8, 16))}, "names no values worth trying"),
+    ],
+)
+def test_an_axis_without_a_default_or_values_is_said_where_it_is_declared(axes, says):
+    with pytest.raises(ValueError, match=says):
+        autotune.tunable(**axes)(decorated.plain_scaled)
+
+
+def test_what_is_no_decorated_function_is_said():
+    for given in ((), (decorated.plain_scaled,)):
+        with pytest.raises(TypeError, match=r"@autotune\.tunable\(block="):
+            autotune.tunable(*given)
+    with pytest.raises(InvalidInputError, match="'matmul' is no function that @autotune"):
+        autotune.lookup("matmul")
+    with pytest.raises(InvalidInputError, match="is no function that @autotune"):
+        autotune.override(decorated.plain_scaled, block_rows=8).__enter__()
 
 
 @pytest.mark.parametrize(

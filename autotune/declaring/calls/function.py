@@ -3,7 +3,7 @@ call. JAX is imported where a kernel is built, which is where it is traced."""
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -58,19 +58,25 @@ class FunctionKernel:
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` with a sentence for axes, and for what is ignored, that are no
-        parameters with a default."""
+        parameters with a default, and for an axis without values."""
         signature = inspect.signature(self.function)
         for name in self.ignore:
             parameter = signature.parameters.get(name)
             if parameter is None or parameter.default is parameter.empty or name in self.axes:
                 can_be = "a parameter with a default, which it is tuned with, and that is no axis"
                 raise ValueError(f"ignore={name!r} of {self.name}: it must be {can_be}")
-        for name in self.axes:
+        for name, values in self.axes.items():
             parameter = signature.parameters.get(name)
             if parameter is None or type(parameter.default) not in (int, str, bool):
                 raise ValueError(
                     f"{name} of {self.name} is to be tuned: the function needs a parameter of this "
                     f"name with a number, text, True or False as its default, as in {name}=128"
+                )
+            is_list = isinstance(values, Collection) and not isinstance(values, str)
+            if not isinstance(values, Blocks) and not (is_list and len(values)):
+                raise ValueError(
+                    f"{name}={values!r} of {self.name} names no values worth trying: give a list, "
+                    f"as in {name}=[128, 256], or autotune.block('ARRAY.-1')"
                 )
         object.__setattr__(self, "signature", signature)
 
