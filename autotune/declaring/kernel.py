@@ -167,7 +167,16 @@ class Kernel:
     form: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` with a sentence for an axis that cuts no dimension there is."""
+        """Raises ``ValueError`` with a sentence for an axis that cuts no dimension there is, and
+        for values in the place of a function of the problem."""
+        functions: dict[str, object] = {"default": self.default}
+        functions |= {f"choices of {axis.name}": axis.choices for axis in self.axes}
+        for name, function in functions.items():
+            if not callable(function):
+                raise ValueError(
+                    f"{name}, of kernel {self.name}, is {function!r}: it must be a function, as in "
+                    f"lambda problem: {function!r}"
+                )
         for axis in self.axes:
             for dim in (axis.dim, axis.longest, axis.unit):
                 if isinstance(dim, str) and dim not in self.dims:

@@ -114,7 +114,7 @@ def search(
     kernel: Tunable[..., Any] | str,
     /,
     *args: Any,
-    shape: str | Mapping[str, int] | None = None,
+    shape: str | Mapping[str, int] | Sequence[int] | None = None,
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
@@ -191,7 +191,7 @@ def estimate(
     /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
-    shape: str | Mapping[str, int] | None = None,
+    shape: str | Mapping[str, int] | Sequence[int] | None = None,
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
@@ -225,7 +225,7 @@ def profile(
     /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
-    shape: str | Mapping[str, int] | None = None,
+    shape: str | Mapping[str, int] | Sequence[int] | None = None,
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
@@ -379,7 +379,7 @@ def _problem(
     kernel: Tunable[..., Any] | str,
     args: Sequence[Any],
     arguments: Mapping[str, Any],
-    shape: str | Mapping[str, int] | None,
+    shape: str | Mapping[str, int] | Sequence[int] | None,
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
 ) -> "tuple[KernelRef, Problem | ProblemWords]":
@@ -400,12 +400,16 @@ def _problem(
         problem, known = kernel.problem(*args, **arguments), partial(abstract, contents=True)
         return kernel.ref(*map(known, args), **known(arguments)), problem
     if not isinstance(kernel, str) or args or arguments or shape is None:
+        options_given = arguments if isinstance(kernel, str) else ()
+        unknown = "".join(f"there is no option {name}: " for name in options_given)
         raise InvalidInputError(
-            "give a function under autotune.tunable with its arguments, or the name of a "
+            f"{unknown}give a function under autotune.tunable with its arguments, or the name of a "
             "declaration (matmul, path/to/file.py:NAME) with shape="
         )
-    if not isinstance(shape, str):
+    if isinstance(shape, Mapping):
         shape = ",".join(f"{name}={size}" for name, size in shape.items())
+    elif not isinstance(shape, str):
+        shape = "x".join(map(str, shape))
     return find_kernel(kernel), ProblemWords(
         shape=shape,
         dtype="" if dtype is None else dtype_name(dtype),

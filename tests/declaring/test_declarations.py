@@ -1,5 +1,6 @@
 """Configs, block sizes, the grid in any order, fingerprints, the attached chip."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import fingerprint
-from autotune.declaring.kernel import block_sizes
+from autotune.declaring.kernel import Axis, block_sizes
 from autotune.declaring.pallas import Grid
 from autotune.domain.errors import InvalidInputError, KernelImportError, UnknownNameError
 from autotune.domain.key import Chip
@@ -51,6 +52,18 @@ def test_kernels_are_found_by_name_and_by_file(tmp_path):
         find_kernel("no_such_kernel")
     with pytest.raises(KernelImportError, match="there is no kernel file"):
         find_kernel(f"{tmp_path}/absent.py:X")
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"default": {"b": 8}}, "^default, of kernel vllm_fused_moe, .* lambda problem: {'b': 8}$"),
+        ({"axes": (Axis(name="b", choices=[8]),)}, r"choices of b, .* lambda problem: \[8\]$"),
+    ],
+)
+def test_values_in_the_place_of_a_function_are_said(parts, says):
+    with pytest.raises(ValueError, match=says):
+        replace(fused_moe.KERNEL, **parts)
 
 
 def _pci(root, vendor, device, slot="0000:00:04.0"):

@@ -20,6 +20,14 @@ def test_words_for_a_declaration_are_refused_beside_a_function(own):
         autotune.search(scaled, X, W, chip="v6e", **own)
 
 
+@pytest.mark.parametrize("shape", ["8x16x32", (8, 16, 32), {"m": 8, "k": 16, "n": 32}])
+def test_a_shape_is_a_text_or_sizes(shape):
+    words = notebook._problem("matmul", (), {}, shape, None, None)[1]
+    assert words.shape in ("8x16x32", "m=8,k=16,n=32")
+    with pytest.raises(InvalidInputError, match=r"^there is no option database: give a function"):
+        notebook._problem("matmul", (), {"database": "x.db"}, shape, None, None)
+
+
 def test_an_argument_of_the_function_reaches_it(monkeypatch):
     @autotune.tunable(block=[8, 16])
     def cast(x, *, dtype="float32", block=8): ...
