@@ -56,13 +56,16 @@ def project(x, y):
 
 
 def test_another_order_of_the_grid_and_what_the_call_costs(tmp_path):
-    """A weight is fetched again for each block of rows."""
+    """A weight is fetched again for each block of rows; two cores make the right order faster."""
     call = "x=bf16[2048,512],y=bf16[512,8192]"
-    advice = advised(tmp_path, "project", call, "v6e", source=SOURCE + PROJECTED)
+    advice = advised(tmp_path, "project", call, "v5p", source=SOURCE + PROJECTED)
     (turned,) = (f for f in advice["findings"] if f["changes"][0]["value"] == "10")
     assert turned["verdict"]["ok"] and turned["same_program"]
-    assert turned["before_us"] > 2 * turned["after_us"]
+    assert turned["before_us"] > 1.5 * turned["after_us"]
     assert "grid=(y.shape[1] // 4096, x.shape[0] // 128)" in turned["diff"]
+    together = advice["together"]
+    assert together["verdict"]["ok"] and together["after_us"] < 0.6 * turned["after_us"]
+    assert [change["kind"] for change in together["changes"]][1:] == [turned["changes"][0]["kind"]]
     (cost,) = advice["costs"]
     assert cost["change"]["value"].startswith(f"{2 * 2048 * 512 * 8192},0,")
     assert "cost_estimate=pl.CostEstimate(flops=17_179_869_184, " in cost["diff"]
@@ -81,11 +84,9 @@ def add(x, y):
 """
 
 
-def test_small_blocks_get_a_third_buffer_and_what_is_clear_only_beside_it(tmp_path):
+def test_small_blocks_get_a_third_buffer(tmp_path):
     advice = advised(tmp_path, "add", "x=f32[64,512],y=f32[64,512]", "v6e", source=SOURCE + SMALL)
-    (buffers,) = (f for f in advice["findings"] if f["changes"][0]["kind"] == "more buffers")
-    assert buffers["verdict"]["ok"] and buffers["after_us"] < 0.9 * buffers["before_us"]
+    (buffers,) = advice["findings"]
+    assert buffers["changes"][0]["kind"] == "more buffers" and buffers["verdict"]["ok"]
+    assert buffers["after_us"] < 0.9 * buffers["before_us"]
     assert "diff" not in buffers
-    together = advice["together"]
-    kinds = {change["kind"] for change in together["changes"]}
-    assert together["verdict"]["ok"] and kinds == {"more buffers", "no bounds checks"}
