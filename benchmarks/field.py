@@ -60,16 +60,21 @@ class FieldRow:
 
 
 def looked_at(
-    pool: CompilerPool, ref: KernelRef, case: str, problem: Problem, chip: Chip
+    pool: CompilerPool,
+    ref: KernelRef,
+    case: str,
+    problem: Problem,
+    chip: Chip,
+    limit_s: float = 60.0,
 ) -> FieldRow:
-    """One default config, step by step as far as it goes."""
+    """One default config, step by step as far as it goes, each in ``limit_s``."""
     row = FieldRow(case, chip.value)
     try:
         pool.ask(CheckDeclaration(ref=ref, problem=problem, chip=chip))
         choices = pool.ask(ListChoices(ref=ref, problem=problem, chip=chip))
         config = make_config(choices.default, grid_order=choices.grid)
         _compiled(pool, ref, problem, config, chip, row)
-        _verified(pool, ref, problem, config, chip, row)
+        _verified(pool, ref, problem, config, chip, row, limit_s)
     except AutotuneError as error:
         row.notes.append(str(error))
     return row
@@ -106,12 +111,19 @@ def _compiled(
 
 
 def _verified(
-    pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip, row: FieldRow
+    pool: CompilerPool,
+    ref: KernelRef,
+    problem: Problem,
+    config: Config,
+    chip: Chip,
+    row: FieldRow,
+    limit_s: float,
 ) -> None:
     """Also where the compiler took too long."""
     if "legal" not in row.done:
         return
-    verdict = pool.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=chip))
+    question = VerifyConfig(ref=ref, problem=problem, config=config, chip=chip)
+    verdict = pool.ask(replace(question, budget_s=limit_s))
     if verdict.ok:
         row.done.add("verified")
         verdict = replace(verdict, reason=f"{verdict.runs} run{'s' * (verdict.runs > 1)}")
@@ -130,7 +142,7 @@ def _rows(args: argparse.Namespace, pool: CompilerPool) -> Iterator[FieldRow]:
             for chip in [args.chip] if args.chip else CHIPS:
                 if (case, chip) not in done:
                     problem = spec.problems.parse(shape, None, options)
-                    yield looked_at(pool, ref, case, problem, Chip(chip))
+                    yield looked_at(pool, ref, case, problem, Chip(chip), args.limit)
 
 
 def _done(table: Path | None) -> set[tuple[str, ...]]:
