@@ -16,6 +16,7 @@ from autotune.domain.key import KernelRef, Toolchain
 from autotune.domain.outcome import Estimated, Illegal, NotEstimated
 from autotune.domain.problem import GRID_ORDER, Config
 from autotune.domain.store import Store
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.simulator.drawing.picture import ConfigProfile
 from autotune.searching.one_config import ConfigJudge, config_judge, keep_trials
 from autotune.searching.subject import describe_subject
@@ -52,8 +53,12 @@ def try_around(
     """Compile the next values of each axis, and the other grid orders, that no trial with a time
     changes alone. What was compiled are trials like those of a search."""
     key = stored.key
-    options = key.toolchain.options
-    subject = describe_subject(pool, ref, key.chip, key.problem, options)
+    if stored.estimate is None or stored.estimate.model != MODEL:
+        raise InvalidInputError(
+            f"trial {stored.id} has no time by the present model: search again, which estimates it "
+            "anew, or choose another trial"
+        )
+    subject = describe_subject(pool, ref, key.chip, key.problem, key.toolchain.options)
     _check_toolchain(stored, subject.toolchain)
     judge, trials = config_judge(pool, subject), list(store.trials(key))
     if set(dict(stored.trial.config.axes)) - set(judge.choices.axes):
@@ -61,34 +66,37 @@ def try_around(
             f"trial {stored.id} sets a compiler option: `autotune search --tune-compiler-options` "
             "tries others"
         )
-    effects = part_effects(stored.trial, trials)
-    told = {effect.part for effect in effects if effect.changes}
+    known_parts = {effect.part for effect in part_effects(stored.trial, trials) if effect.changes}
     tried = {trial.config for trial in trials}
-    for config in _next_to(judge, stored.trial.config, told):
-        began = time.monotonic()
-        outcome = judge.outcome(config)
+    for given in _next_to(judge, stored.trial.config, known_parts):
+        if given in tried:
+            continue
+        began, config, outcome = time.monotonic(), given, judge.outcome(given)
         if isinstance(outcome, Illegal):
-            config = judge.complete(config.replace(dimension_semantics=()))
+            config = judge.complete(given.replace(dimension_semantics=()))
+            if config in tried:
+                continue
             outcome = judge.outcome(config)
         say(str(ConfigEstimate(config=config, outcome=outcome)))
-        if not isinstance(outcome, Illegal) and config not in tried:
+        if not isinstance(outcome, Illegal):
             timed = [(config, outcome, time.monotonic() - began)]
             keep_trials(store, key, trials, timed, default=judge.default)
+    say(f"{len(trials) - len(tried)} trials are new")
 
 
-def _next_to(judge: ConfigJudge, config: Config, told: Collection[str]) -> Iterator[Config]:
+def _next_to(judge: ConfigJudge, config: Config, known: Collection[str]) -> Iterator[Config]:
     """Of an axis that has names or flags all others; of the grid orders those with two neighbours
-    exchanged. Parts that are ``told`` stay."""
+    exchanged. Parts whose effect is ``known`` stay."""
     for axis, here in config.axes:
         others = [value for value in judge.choices.axes[axis] if value != here]
         if type(here) is int:
             sizes = sorted(value for value in others if type(value) is int)
             place = bisect(sizes, here)
             others = [*sizes[max(0, place - 1) : place + 1]]
-        for value in others if axis not in told else ():
+        for value in others if axis not in known else ():
             yield config.replace(axes=tuple({**dict(config.axes), axis: value}.items()))
     order = config.grid_order
-    for place in range(len(order) - 1) if GRID_ORDER not in told else ():
+    for place in range(len(order) - 1) if GRID_ORDER not in known else ():
         first, second = order[place : place + 2]
         yield config.replace(grid_order=(*order[:place], second, first, *order[place + 2 :]))
 

@@ -31,6 +31,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.comparison import (
     Comparison,
     NamedEstimate,
+    PartEffect,
     compare,
     faster_trial,
     part_effects,
@@ -122,13 +123,14 @@ def explain(
     silent = form is Format.JSON or (form.is_file and output is None)
     with open_database(database, create=False) as store:
         stored = _stored(store, trial, other, words, chip_named(chip))
+        refs = _refs(store, stored, kernel) if again or around else []
         if around:
-            _try_around(store, stored, kernel, python, silent)
+            _try_around(store, stored, refs, python, silent)
         measured_lines = [_measured(store, each) for each in stored]
         changes = (source_change(store, each.key) for each in stored)
         changed = list(dict.fromkeys(filter(None, changes)))
-        tried = _tried_lines(store, stored[0]) if len(stored) == 1 else []
-        refs = _refs(store, stored, kernel) if again else []
+        effects = _effects(store, stored)
+        tried = [] if other else _tried_lines(store, stored[0], effects, around)
     sentences = _missing(stored)
     comparison = _compared(stored)
     if not silent:
@@ -141,6 +143,7 @@ def explain(
                 store.profiles.save(each.id, config)
     data = {
         **_data(stored, comparison, sentences, trace),
+        "effects": [to_data(effect) for effect in effects],
         "source": profile_data(named) if by_line else None,
         "measured": measured_lines,
         "source_changed": bool(changed),
@@ -242,7 +245,15 @@ def _print(
         echo(line, err=True)
 
 
-def _tried_lines(store: Store, stored: StoredTrial) -> list[str]:
+def _effects(store: Store, stored: list[StoredTrial]) -> list[PartEffect]:
+    """Of one trial, what each part of its config does by the others; nothing of two."""
+    trials = store.trials(stored[0].key)
+    return part_effects(stored[0].trial, trials) if len(stored) == 1 < len(trials) else []
+
+
+def _tried_lines(
+    store: Store, stored: StoredTrial, effects: list[PartEffect], around: bool
+) -> list[str]:
     """What the other trials of its problem say about this one."""
     trial, trials = stored.trial, store.trials(stored.key)
     if trial.estimate is None or len(trials) < 2:
@@ -253,9 +264,8 @@ def _tried_lines(store: Store, stored: StoredTrial) -> list[str]:
         state = gate_state(faster.trial, store.record(stored.key))
         name = f"trial {store.trial_ids(stored.key)[faster.trial.number]}, {state}"
         first = f"Of what was tried, {faster_text(faster, trial.estimate, name)}."
-    effects = part_effects(trial, trials)
     lines = [f"  {effect.part}: {effect_text(effect)}" for effect in effects]
-    if not all(effect.changes for effect in effects):
+    if not (around or all(effect.changes for effect in effects)):
         lines.append(f"`autotune explain {stored.id} --around` compiles such trials.")
     return [first, "One change at a time, and nothing else:", *lines]
 
@@ -325,15 +335,14 @@ def _trial_data(stored: StoredTrial) -> dict[str, Any]:
 
 
 def _try_around(
-    store: Store, stored: list[StoredTrial], kernel: str | None, python: str, silent: bool
+    store: Store, stored: list[StoredTrial], refs: list[KernelRef], python: str, silent: bool
 ) -> None:
-    from autotune.cli.compiled_again import try_around, unchanged_kernel
+    from autotune.cli.compiled_again import try_around
 
     if len(stored) > 1:
         raise InvalidInputError("--around is of one trial: leave the other out")
-    ref = unchanged_kernel(store, stored[0], kernel)
     with one_compiler(python) as pool:
-        try_around(store, pool, stored[0], ref, _say(silent))
+        try_around(store, pool, stored[0], refs[0], _say(silent))
 
 
 def _say(silent: bool) -> Callable[[str], None]:

@@ -121,10 +121,12 @@ def compare(first: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -
 def part_effects(base: Trial, trials: Iterable[Trial]) -> list[PartEffect]:
     """Of each axis, and of each other part of the config that some trial changes, the largest
     first. Only trials that differ from ``base`` in a single part count: where two parts change,
-    neither is the cause. Semantics that differ with the blocks alone go with them."""
+    neither is the cause. Semantics that differ with the blocks alone go with them, and times of
+    another model say nothing."""
     if base.estimate is None:
         return []
-    trials = list(trials)
+    model = base.estimate.model
+    trials = [trial for trial in trials if not trial.estimate or trial.estimate.model == model]
     configs = {trial.config for trial in [base, *trials]}
     go_along = len({c.replace(dimension_semantics=()) for c in configs}) == len(configs)
     alone: dict[str, dict[AxisValue, Estimate]] = {name: {} for name, _ in base.config.axes}

@@ -36,6 +36,8 @@ def independent(chip: ChipConstants) -> Channel:
         burst_bytes_per_cycle=chip.dma_bytes_per_cycle,
         saved_share=0.0,
         write_cost=1.0,
+        turn_cost=0.0,
+        chip_latency=chip.read_latency_cycles,
         read_latency=chip.read_latency_cycles,
         write_latency=chip.write_latency_cycles,
         shared=False,

@@ -234,6 +234,9 @@ FORMS: dict[str, Any] = {
         "source": ([_PROFILES], None),
         "measured": [str],
         "source_changed": bool,
+        "effects": [
+            {"part": str, "changes": [{"value": (int, bool, str), "ratio": float, "margin": float}]}
+        ],
     },
     "lookup": (_MATCH, {"match": None, "why": str, "nearby": [str]}),
     "show": {

@@ -145,7 +145,7 @@ def test_a_trial_of_an_older_version_says_what_to_do(tmp_path):
         (("7",), "there is no trial 7"),
         (("1", "7"), "there is no trial 7"),
         (("1", "--trace", "absent/trace.json"), "there is no folder"),
-        (("1", "--kernel", "absent.py:K"), "add --source or --trace FILE"),
+        (("1", "--kernel", "absent.py:K"), "add --source, --around or --trace FILE"),
         (("1", "--trace", "."), "is not a file that could be written to"),
         (
             ("1", "--trace", "t.json", "--kernel", "absent.py:K"),

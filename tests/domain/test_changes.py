@@ -46,6 +46,8 @@ def test_what_the_estimates_cannot_say_is_not_said():
     assert other.estimate is not None
     unsure = Estimated(estimate=replace(other.estimate, resolution=0.2), program="p")
     fails = replace(trial(2, OUT_OF_VMEM), config=Config(axes=(("m", 256), ("n", 64))))
+    older = Estimated(estimate=replace(other.estimate, model="older"), program="p")
+    assert not any(e.changes for e in part_effects(base, [base, replace(other, outcome=older)]))
     m, n = part_effects(base, [base, replace(other, outcome=unsure), fails])
     assert effect_text(m) == "128 takes 1.50 times as long (1.20 to 1.80)"
     assert effect_text(n) == "not known yet: no trial with a time changes it alone"

@@ -79,5 +79,8 @@ def test_what_no_trial_changes_alone_is_compiled(searched, tmp_path):
     assert done.returncode == 0 and "not known yet" not in done.stdout, done.stderr
     again = autotune("explain", "1", "--around", cwd=tmp_path)
     assert again.stdout == done.stdout
+    assert "0 trials are new" in again.stderr
+    effects = json.loads(autotune("explain", "1", "--json", cwd=tmp_path).stdout)["effects"]
+    assert effects and all(effect["changes"] for effect in effects)
     both = autotune("explain", "1", "2", "--around", cwd=tmp_path)
     assert (both.returncode, both.stderr[:6]) == (2, "error:")

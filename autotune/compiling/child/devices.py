@@ -120,6 +120,9 @@ def automatic(count: int) -> dict[str, Any]:
     return {} if kinds is None else {"axis_types": (kinds.Auto,) * count}
 
 
+_RATED_HBM = {Chip.V5P: 2765e9 / 2}  # of a core; Google's figure of the chip. JAX's is less
+
+
 def tpu_info(chip: Chip) -> dict[str, Any]:
     """Fields of ``ChipInfo`` from JAX. A JAX without ``get_tpu_info_for_chip`` knows the figures
     by device kind only; those of v7x are not in it, but it cannot compile for v7x either."""
@@ -134,7 +137,7 @@ def tpu_info(chip: Chip) -> dict[str, Any]:
     return {
         "vmem_capacity_bytes": info.vmem_capacity_bytes,
         "hbm_capacity_bytes": info.hbm_capacity_bytes,
-        "hbm_bytes_per_s": float(info.mem_bw_bytes_per_second),
+        "hbm_bytes_per_s": max(float(info.mem_bw_bytes_per_second), _RATED_HBM.get(chip, 0.0)),
         "bf16_ops_per_s": float(info.bf16_ops_per_second),
         "int8_ops_per_s": float(info.int8_ops_per_second),
         "fp8_ops_per_s": float(getattr(info, "fp8_ops_per_second", 0)),

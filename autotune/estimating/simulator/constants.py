@@ -23,7 +23,7 @@ FOLDER = Path(__file__).with_name("chips")
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 PRODUCTS = ("convolution", "dot")
 SPATIAL = "spatial convolution"  # depthwise ones are, too: of plain products alone times are given
-PRECISE = "product in several passes"  # of float32 at a precision that is asked for
+PRECISE = "product in several passes"  # as a precision that is asked for may mean
 _NOTHING: Mapping[str, float] = {}
 
 _VERSION = re.compile(r"\d+")

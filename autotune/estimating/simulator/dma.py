@@ -3,8 +3,9 @@
 Two readings of a walk (docs/explanation/simulator.md: DMAs), ``done = x + L`` in both.
 Independent, as libtpu's estimate: ``x = max(issue, x of the DMA before it on its semaphore) +
 bytes / B``. Shared, for real time: one first-in first-out channel for reads and writes,
-``x = max(issue, busy) + bytes / B_hbm``, in which a
-written byte counts for more than one. A wait ends when enough bytes arrived on its semaphore.
+``x = max(issue, busy) + bytes / B_hbm``, in which a written byte may count for more than one,
+and all do where reads and writes take turns. A wait ends when enough bytes arrived on its
+semaphore.
 
 Devices are equal, and run the same program at the same time: what one sends to its neighbour it
 receives from the other. Each neighbour has a link of its own, and there are up to four; where a
@@ -42,7 +43,7 @@ _BOTH_CORES = 0x6000 << 16  # marks the semaphore of a copy that goes to both co
 _INDEX = 0xF << 16  # where such a one has the index of the other core's
 _MOST_NEIGHBOURS = 4
 _SELF = 0  # the device whose program is walked
-_MIXED_BYTES = 4 << 20  # what moved before as many more counts by half
+_MIXED_BYTES = 4 << 20  # a guess: what moved so many bytes ago counts by half
 LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
 # kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, or
@@ -99,7 +100,7 @@ class Timeline(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Bytes that moved in HBM, numbers or arrays of them, those before the last by less."""
+    """Bytes that moved in HBM, numbers or arrays: by half for each ``_MIXED_BYTES`` since."""
 
     moved: Any = 0.0
     written: Any = 0.0
@@ -133,8 +134,8 @@ class Channel:
     hop_cycles: float
 
     def turns(self, mix: Mix) -> Any:
-        """How much longer bytes take as HBM turns: by how many of two neighbours among those that
-        moved last go different ways."""
+        """How many times as long bytes take as HBM turns between reads and writes: most where half
+        of what moved last was written."""
         share = mix.written / (mix.moved + (mix.moved == 0))
         return 1 + self.turn_cost * 4 * share * (1 - share)
 

@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.compiling.child.devices import tpu_info
+from autotune.domain.key import Chip
 from autotune.estimating.simulator import dma
-from autotune.estimating.simulator.constants import load
+from autotune.estimating.simulator.constants import CHIPS, load
 from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, STEP, WAITED, CoreWork
+from benchmarks.calibration.as_libtpu import independent
 from tests.samples.handwritten import libtpu_cycles, read, run, wait
 
 LARGE = "2048"  # granules: 64 KiB
@@ -54,6 +57,20 @@ def test_the_mean_burst_is_what_lies_between_two_jumps():
     assert strided != whole
     assert run(strided, wait(2, size=LARGE)).burst_bytes == 8 * 512
     assert run(whole, wait(2, size=LARGE)).burst_bytes == 2048 * 32
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_hbm_is_never_faster_than_what_a_time_is_refused_by(name):
+    """A time below the bytes at the peak rate of the chip is taken for a misread listing."""
+    chip = load(name)
+    assert chip.hbm_bytes_per_cycle * chip.clock_hz <= tpu_info(Chip(name))["hbm_bytes_per_s"]
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_what_hardware_showed_is_not_in_what_libtpu_counts(name):
+    chip = load(name)
+    channel = independent(chip)
+    assert (channel.turn_cost, channel.chip_latency) == (0.0, chip.read_latency_cycles)
 
 
 _WORK = CoreWork(*(0.0 for _ in CoreWork._fields))

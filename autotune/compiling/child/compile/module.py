@@ -50,20 +50,13 @@ _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 _KINDS = (  # rare ones first
-    *(
-        "ragged-dot",
-        "custom-call",
-        "sort",
-        "scatter",
-        "gather",
-        "reduce-window",
-        "dynamic-update-slice",
-    ),
-    *("select-and-scatter", "rng-bit-generator", "rng", "fft", "cholesky", "triangular-solve"),
-    *("topk", "reverse", SPATIAL, PRECISE, "convolution", "dot", "reduce"),
+    *("ragged-dot", "custom-call", "sort", "scatter", "gather", "reduce-window"),
+    *("dynamic-update-slice", "select-and-scatter", "rng-bit-generator", "rng", "fft"),
+    *("cholesky", "triangular-solve", "topk", "reverse", SPATIAL, PRECISE, "convolution"),
+    *("dot", "reduce"),
 )
 _NO_DOT = re.compile("conv_general_dilated|_group_count=")  # JAX's name of it, or XLA's of groups
-_PASSES = "operand_precision={high"  # high or highest
+_PASSES = re.compile(r"operand_precision=\{[^}]*high")  # high or highest
 _SLICES = {"dynamic-slice", "dynamic-update-slice"}
 _FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
@@ -250,7 +243,7 @@ class _Walk:
         inner = [self.computations.get(name, {}).values() for name in instruction.called]
         opcode, text = instruction.opcode, instruction.text
         if opcode in ("convolution", "dot"):
-            opcode = PRECISE if _PASSES in text else opcode
+            opcode = PRECISE if _PASSES.search(text) else opcode
             opcode = SPATIAL if _NO_DOT.search(text) else opcode
         opcode = "ragged-dot" if "ragged_dot_tiling=" in text else opcode
         opcode = "" if _NO_CODE.search(text) else opcode
@@ -274,11 +267,11 @@ class _Walk:
         if instruction.opcode == _UPDATE:  # its result names the operands beside what is written
             by_rows = _BY_ROWS.search(computation[instruction.operands[0]].text)
             *given, made = ARRAY.finditer(instruction.result)
-            together = 32 // int(made[2] or 32)  # rows of 16 bits share their words
+            shared = max(1, 32 // int(made[2] or 32))  # rows of 16 bits share their words
             if by_rows and by_rows[1] == "SCATTER":  # in place
-                read = together * max(map(padded_bytes, given[1:]))
+                read = shared * max(map(padded_bytes, given[1:]), default=padded_bytes(made))
                 return read + 2 * min(read, padded_bytes(made))
-            return padded_bytes(made) * (1 + together) if by_rows else written
+            return padded_bytes(made) * (1 + shared) if by_rows else written
         operands = [
             computation[name].result for name in instruction.operands if name in computation
         ]

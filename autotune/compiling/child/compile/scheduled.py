@@ -109,7 +109,7 @@ def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | 
     apart, given = _guessed(parsed, chip, is_fused, rows)
     other = _guessed(parsed, chip, is_fused, 0)[0] if any(map(any, given.values())) else apart
     if isinstance(apart, NotSimulated) or isinstance(other, NotSimulated):
-        return other
+        return apart if isinstance(apart, NotSimulated) else other
     works = [each.bundle_cycles + each.stall_cycles for each in (apart, other)]
     is_same = abs(works[1] - works[0]) <= _SAME * works[0]
     return apart if is_same else NotSimulated("which rows its indices name decides the time")

@@ -270,6 +270,8 @@ def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
         # updates are read; of each row that changes the old one, too, and the new one is written
         ("SCATTER", "f32[512,256], f32[64,256]", "f32[512,256]", 3 * 64 * 256 * 4),
         ("SCATTER", "f32[8,256], f32[64,256]", "f32[8,256]", (64 + 2 * 8) * 256 * 4),
+        ("SCATTER", "f32[64,256]", "f32[64,256]", 3 * 64 * 256 * 4),  # updates are made inside
+        ("GATHER", "s64[512,256]", "s64[64,256]", 2 * 64 * 256 * 8),
     ],
 )
 def test_a_sparsecore_moves_a_row_for_each_index(does, given, result, moved):
