@@ -305,11 +305,7 @@ def _new_farm(
     jax = python.removeprefix(NODES_JAX) if python.startswith(NODES_JAX) else None
     if jax is None and python != sys.executable:
         raise InvalidInputError("--python is of this machine: of a Ray cluster name the --jax")
-    if any(_PASSWORD.search(str(param)) for param in click.get_current_context().params.values()):
-        raise InvalidInputError(
-            "a Ray cluster shows this command line with its password to all: keep the URL of the "
-            "database in a file that AUTOTUNE_DATABASE_URL_FILE names, instead of --db"
-        )
+    _refuse_password()
     return RayPool(
         address,
         jax=jax,
@@ -320,11 +316,21 @@ def _new_farm(
     )
 
 
+def _refuse_password() -> None:
+    if any(_PASSWORD.search(str(param)) for param in click.get_current_context().params.values()):
+        raise InvalidInputError(
+            "a Ray cluster shows this command line with its password to all: keep the URL of the "
+            "database in a file that AUTOTUNE_DATABASE_URL_FILE names, instead of --db"
+        )
+
+
 def tuning_pool(
     plan: "Plan", *, python: str, ray: str | None = None, flags: str = "", **pool: Any
 ) -> "tuple[NewCompilers, Plan]":
     """What opens the compilers of ``new_pool``, and the plan for them: on a cluster nothing is
     timed, and the JAX of its nodes stands for the interpreter."""
+    if ray is not None:
+        _refuse_password()  # before the database is asked for
     in_cluster: dict[str, Any] = {"python": None, "timing": None}
     plan = replace(plan, options=flags, **({"python": python} if ray is None else in_cluster))
     return partial(new_pool, **pool, python=python, ray=ray, flags=flags, silent=True), plan

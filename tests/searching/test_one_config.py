@@ -1,7 +1,5 @@
 """A config as a person gives it: read, made complete, judged, and nothing kept."""
 
-from dataclasses import replace
-
 import pytest
 
 from autotune.domain.arguments import config_text
@@ -13,8 +11,9 @@ from autotune.estimating.space import PassedOn, default_config
 from autotune.searching.one_config import ConfigJudge
 from autotune.searching.subject import narrowed, wanted_values
 from tests.fakes.compiler import FakeCompilers
-from tests.publishing.test_publish import SUBJECT, TRACE
+from tests.publishing.test_publish import SUBJECT
 from tests.samples.simulations import compiled, simulation
+from tests.samples.traces import trace
 
 CHOICES = Choices(
     axes={"block_m": [128, 256], "block_n": [128, 512], "fuse": [False, True], "mode": ["a", "b"]},
@@ -26,7 +25,7 @@ CHOICES = Choices(
 def traced(config):
     if config["block_m"] == 7:
         return Illegal(reason="seven")
-    return [replace(TRACE, grid=(2, 2))]
+    return [trace(grid=(2, 2))]
 
 
 def judge(*, semantics=False):
