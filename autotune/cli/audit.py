@@ -86,7 +86,7 @@ def import_table(
 
 
 def _specs(kernels: Collection[str], python: str) -> dict[str, KernelSpec]:
-    """Of those that can be imported there."""
+    """Of those that can be imported there; all, where an interpreter was named."""
     specs: dict[str, KernelSpec] = {}
     if not kernels:
         return specs
@@ -94,7 +94,7 @@ def _specs(kernels: Collection[str], python: str) -> dict[str, KernelSpec]:
 
     with shared.one_compiler(python) as pool:
         for name in kernels:
-            with suppress(AutotuneError):
+            with suppress(*[AutotuneError] * (python == sys.executable)):
                 specs[name] = pool.ask(DescribeKernel(ref=named_kernel(name)))
     return specs
 
@@ -107,7 +107,8 @@ def _known(
 ) -> list[KnownConfig]:
     try:
         configs = source.format.configs(row)[0]
-        if spec := specs.get(row.key.get("kernel", "")):
+        spec, sizes = specs.get(row.key.get("kernel", "")), {*dict(configs[0].problem)} - {"dtype"}
+        if spec and (not sizes or sizes & {*spec.problems.dims}):  # else of a user's own function
             spec.problems.parse_call(named(configs[0].problem))
         return configs
     except (ValueError, AutotuneError) as error:

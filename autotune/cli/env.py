@@ -60,8 +60,7 @@ def list_environments(as_json: bool) -> None:
     known = environments(environments_folder())
     print_list(known, asdict, lambda made: [line(made)], as_json=as_json, empty=none)
     for name in environment.unfinished(environments_folder()):
-        mend = f"create it again, or `autotune env remove {name}`"
-        echo(f"{name} is not finished: {mend}", err=True)
+        echo(f"{name} is not finished: create it again, or `autotune env remove {name}`", err=True)
 
 
 @env.command()

@@ -185,6 +185,11 @@ def main(args: list[str] | None = None) -> Any:
     except SystemExit as ended:
         status.append(ended.code or 0)
         raise
+    except BrokenPipeError:  # nobody reads what is refused
+        sys.stdout = sys.stderr = io.StringIO()
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        _refuse(_what_failed(error), sys.argv)
 
 
 def _leave(status: list[Any]) -> None:

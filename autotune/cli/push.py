@@ -75,12 +75,11 @@ def _good_checks(store: Store, specs: _Specs, left: list[str]) -> list[Check]:
     """Of all that was checked here, also where the records are another machine's."""
     good = []
     for check in store.checks(_MOST_CHECKS):
-        key = check.key
-        spec = specs.get((key.kernel, key.fingerprint))
+        spec = specs.get((check.key.kernel, check.key.fingerprint))
         try:
             good.append(possible_check(check, spec, datetime.now(UTC)))
         except InvalidInputError as error:
-            left.append(f"check of {key} with {check.toolchain}: {error}")
+            left.append(f"check of {check.key} with {check.toolchain}: {error}")
     return good
 
 

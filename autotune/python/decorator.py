@@ -70,14 +70,14 @@ def tunable(
     same arguments that returns the integers in it (lengths, page tables) as a NumPy array; each
     function takes those arguments that it needs. ``ignore``: arguments, such as ``("scale",)``,
     with which the time does not change: calls with any value of them have one key, which is tuned
-    with their defaults; an array is never left out. Raises ``ValueError`` for an axis, or what is
-    ignored, that is no parameter with a default.
+    with their defaults; an array is never left out. Raises ``TypeError`` for an argument by place,
+    ``ValueError`` for an axis, or what is ignored, that is no parameter with a default.
     """
     ignored = (ignore,) if isinstance(ignore, str) else ignore
     functions = {"reference": reference, "baseline": baseline, "check": check}
     given: dict[str, Any] = {"name": name, **functions, "mesh": mesh, "values": values}
     _check_declared({**given, "ignore": ignored})
-    if misplaced or not axes:
+    if misplaced:
         raise TypeError("tunable takes what is to be tuned: @autotune.tunable(block=[128, 256])")
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
@@ -279,7 +279,7 @@ class Tunable(Generic[P, R]):
 
 
 def decorated(function: object) -> Tunable[..., Any]:
-    """Raises ``InvalidInputError`` for what is none."""
+    """Raises ``InvalidInputError`` for any other object."""
     if isinstance(function, Tunable):
         return function
     raise InvalidInputError(f"{function!r} is no function that @autotune.tunable has decorated")

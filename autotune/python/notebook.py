@@ -114,7 +114,7 @@ def search(
     kernel: Tunable[..., Any] | str,
     /,
     *args: Any,
-    shape: str | Mapping[str, int] | Sequence[int] | None = None,
+    shape: str | int | Mapping[str, int] | Sequence[int] | None = None,
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
@@ -191,7 +191,7 @@ def estimate(
     /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
-    shape: str | Mapping[str, int] | Sequence[int] | None = None,
+    shape: str | int | Mapping[str, int] | Sequence[int] | None = None,
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
@@ -225,7 +225,7 @@ def profile(
     /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
-    shape: str | Mapping[str, int] | Sequence[int] | None = None,
+    shape: str | int | Mapping[str, int] | Sequence[int] | None = None,
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
@@ -379,7 +379,7 @@ def _problem(
     kernel: Tunable[..., Any] | str,
     args: Sequence[Any],
     arguments: Mapping[str, Any],
-    shape: str | Mapping[str, int] | Sequence[int] | None,
+    shape: str | int | Mapping[str, int] | Sequence[int] | None,
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
 ) -> "tuple[KernelRef, Problem | ProblemWords]":
@@ -409,7 +409,7 @@ def _problem(
     if isinstance(shape, Mapping):
         shape = ",".join(f"{name}={size}" for name, size in shape.items())
     elif not isinstance(shape, str):
-        shape = "x".join(map(str, shape))
+        shape = str(shape) if isinstance(shape, int) else "x".join(map(str, shape))
     return find_kernel(kernel), ProblemWords(
         shape=shape,
         dtype="" if dtype is None else dtype_name(dtype),

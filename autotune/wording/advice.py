@@ -128,7 +128,7 @@ def _saved(finding: SourceFinding) -> str:
     after = micros(finding.after_us)
     if finding.before_us is None:
         return f"it compiles, and takes {after} {error_bar(finding.margin)}"
-    share = f"{finding.gain:.1%} ± {finding.margin:.1%}"
+    share = f"{finding.gain:.1%} {error_bar(finding.margin, 1)}"
     return f"{share} of the time, {micros(finding.before_us)} to {after}"
 
 

@@ -41,11 +41,11 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
 
 
-def error_bar(share: float | None) -> str:
+def error_bar(share: float | None, digits: int = 0) -> str:
     """``± 5%``."""
     if share is not None and share > 1:
-        return "± over 100% (not known)"
-    return "± unknown" if share is None else f"± {share:.0%}"
+        return "± over 100%"
+    return "± unknown" if share is None else f"± {share:.{digits}%}"
 
 
 def counted(count: int, noun: str) -> str:

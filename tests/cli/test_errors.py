@@ -93,7 +93,7 @@ def test_each_wrong_input_is_one_sentence_with_the_remedy(line, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["bad.toml"]
 
 
-@pytest.mark.parametrize("args", ["chips", "chips --json", "--help"])
+@pytest.mark.parametrize("args", ["chips", "chips --json", "--help", "history --bogus --json"])
 def test_a_full_disk_is_one_sentence_and_a_closed_pipe_silent(args, tmp_path):
     with Path("/dev/full").open("w") as full:
         done = autotune(*args.split(), cwd=tmp_path, stdout=full)
@@ -103,6 +103,14 @@ def test_a_full_disk_is_one_sentence_and_a_closed_pipe_silent(args, tmp_path):
     done = autotune(*args.split(), cwd=tmp_path, stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_refusal_that_nobody_reads_is_silent_too():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([COMMAND, "history", "--bogus"], stderr=writing)
+    os.close(writing)
+    assert done.returncode == 141
 
 
 def test_a_deleted_folder_is_one_sentence(tmp_path):

@@ -32,15 +32,18 @@ def test_the_next_search_starts_from_it(tmp_path):
 def test_rows_say_what_they_are_for_and_those_of_no_problem_of_the_kernel_are_left(tmp_path):
     rows = [ROW | {"config": "b=8"}, ROW | {"config": "b=8", "kernel": "vector_ad"}]
     rows += [ROW | {"config": "b=8", "problem": problem} for problem in ("dtype=f32", "n=8,k=8")]
+    rows.append(ROW | {"config": "b=8", "problem": "x.0=8,dtype=float32"})  # of another vector_add
     (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     done = autotune_here("import", "theirs.jsonl", cwd=tmp_path)
     theirs, mistyped, lacking, unknown = done.stdout.splitlines()[1:5]
-    assert theirs.startswith("vector_add: 1 config") and "declare" not in theirs
+    assert theirs.startswith("vector_add: 2 configs") and "declare" not in theirs
     assert (
         mistyped.startswith("vector_ad: 1 config") and "for one of this name that you" in mistyped
     )
     assert lacking == "1 not taken: the shape lacks n: give n=…"
     assert unknown == "1 not taken: unknown dimension 'k': this kernel has n"
+    done = autotune_here("import", "theirs.jsonl", "--python", "/no/such", cwd=tmp_path)
+    assert_one_sentence(done, "the interpreter /no/such cannot be started")
 
 
 def test_wrong_tables(tmp_path):

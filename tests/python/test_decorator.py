@@ -286,9 +286,10 @@ def test_an_axis_without_a_default_or_values_is_said_where_it_is_declared(axes, 
 
 
 def test_what_is_no_decorated_function_is_said():
-    for given in ((), (decorated.plain_scaled,)):
-        with pytest.raises(TypeError, match=r"@autotune\.tunable\(block="):
-            autotune.tunable(*given)
+    with pytest.raises(TypeError, match=r"@autotune\.tunable\(block="):
+        autotune.tunable(decorated.plain_scaled)
+    for given in ({}, {"reference": decorated.plain_scaled}):
+        assert autotune.tunable(**given)(decorated.plain_scaled).declaration.axes == {}
     with pytest.raises(InvalidInputError, match="'matmul' is no function that @autotune"):
         autotune.lookup("matmul")
     with pytest.raises(InvalidInputError, match="is no function that @autotune"):

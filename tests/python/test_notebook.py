@@ -20,10 +20,18 @@ def test_words_for_a_declaration_are_refused_beside_a_function(own):
         autotune.search(scaled, X, W, chip="v6e", **own)
 
 
-@pytest.mark.parametrize("shape", ["8x16x32", (8, 16, 32), {"m": 8, "k": 16, "n": 32}])
-def test_a_shape_is_a_text_or_sizes(shape):
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ("8x16x32", "8x16x32"),
+        ((8, 16, 32), "8x16x32"),
+        ({"m": 8, "k": 16, "n": 32}, "m=8,k=16,n=32"),
+        (65536, "65536"),
+    ],
+)
+def test_a_shape_is_a_text_or_sizes(shape, text):
     words = notebook._problem("matmul", (), {}, shape, None, None)[1]
-    assert words.shape in ("8x16x32", "m=8,k=16,n=32")
+    assert words.shape == text
     with pytest.raises(InvalidInputError, match=r"^there is no option database: give a function"):
         notebook._problem("matmul", (), {"database": "x.db"}, shape, None, None)
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
@@ -271,20 +270,21 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
         f"@autotune.tunable(\n{_lines(decorated)})\n"
         f"def {{name}}({', '.join(signature)}):\n{indent(f'return {call}', '    ')}\n"
     )
-    imports = {name: _importable(name) for name in _imports(code)}
+    imports = {name: _importable(name) for name in _imports(re.sub("# reference=.*", "", code))}
     for name, known in imports.items():
         code = code.replace(f"{name}.", f"{known}.")
     return DeclaredCall(site.name, tuple(imports.values()), code, texts.arguments_text(arrays))
 
 
 def _references(function: Callable[..., Any], count: int) -> Iterator[str]:
-    """What its module calls so, and what stands in one beside it that is, of as many arrays."""
+    """What its module calls so, and what an imported one beside it has, of as many arrays."""
     own = function.__module__
-    for module in (own, *(f"{own.rpartition('.')[0]}.{name}" for name in ("reference", "ref"))):
+    for beside in ("", "reference", "ref", "test"):
+        module = f"{own.rpartition('.')[0]}.{beside}" if beside else own
         with suppress(Exception):  # there is none
-            for name, value in vars(import_module(module)).items():
-                is_function = inspect.isfunction(inspect.unwrap(value))
-                if is_function and (module != own or _PLAIN.search(name)):
+            for name, value in vars(sys.modules[module]).items():
+                is_plain = _PLAIN.search(f"{beside}_{name}") and not re.match("_|assert", name)
+                if is_plain and inspect.isfunction(inspect.unwrap(value)):
                     taken = inspect.signature(value).parameters.values()
                     if sum(p.default is p.empty for p in taken) == count:
                         yield f"{module}.{name}"

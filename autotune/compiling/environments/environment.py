@@ -1,9 +1,11 @@
 """An environment on disk, and finding the one that is meant."""
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,23 +48,28 @@ def environments_folder() -> Path:
 
 def environments(folder: Path) -> list[Environment]:
     """The finished ones, the newest jax first."""
-    notes = sorted(folder.glob(f"*/{_NOTE}"))
-    known = filter(None, map(_read, notes))
+    known = filter(None, map(_read, sorted(folder.glob(f"*/{_NOTE}"))))
     return sorted(known, key=lambda environment: Version(environment.name), reverse=True)
 
 
 def unfinished(folder: Path) -> list[str]:
-    """The names of those that are being made, or were killed while they were."""
-    names = (lock.name[1 : -len(".lock")] for lock in sorted(folder.glob(".*.lock")))
+    """The names of those whose making was killed; one that is being made has its lock."""
+    names = (k.stem[1:] for k in sorted(folder.glob(".*.lock")) if not _is_locked(k))
     return [n for n in names if (folder / n).is_dir() and _read(folder / n / _NOTE) is None]
+
+
+def _is_locked(lock: Path) -> bool:
+    with lock.open() as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    return True
 
 
 def name_of(version: str, base: str) -> str:
     """The version of its jax, and of its libtpu where that is another than that jax asks for: then
     with a short hash of the base, an absolute path."""
-    return (
-        f"{version}{_OF_BASE}{hashlib.sha256(base.encode()).hexdigest()[:8]}" if base else version
-    )
+    digest = hashlib.sha256(base.encode()).hexdigest()[:8]
+    return f"{version}{_OF_BASE}{digest}" if base else version
 
 
 def find_environment(folder: Path, wanted: str) -> Environment:
@@ -70,9 +77,8 @@ def find_environment(folder: Path, wanted: str) -> Environment:
     0.12.0.1). Raises ``UnknownNameError``, also where several bases have it."""
     known = environments(folder)
     names = [environment.name for environment in known]
-    fitting = [
-        n for n in names if n.startswith(f"{wanted}.") and (LIBTPU in wanted) == (LIBTPU in n)
-    ]
+    alike = (n for n in names if (LIBTPU in wanted) == (LIBTPU in n))
+    fitting = [n for n in alike if n.startswith(f"{wanted}.")]
     of_bases = [n for n in names if n.startswith(f"{wanted}{_OF_BASE}")]
     if wanted not in names and len(of_bases) > 1:
         raise UnknownNameError(f"{wanted} is there on several bases: name {' or '.join(of_bases)}")

@@ -1,6 +1,7 @@
 """What a model calls, and how often: counted by hand."""
 
 import importlib
+import sys
 from pathlib import Path
 
 import jax
@@ -9,7 +10,7 @@ from jax.experimental import pallas as pl
 
 import autotune
 from autotune.cli.collect import hlo_kernels
-from autotune.compiling.child import known_kernels
+from autotune.compiling.child import declarations, known_kernels
 from autotune.compiling.child.collecting import collect
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.declaring.discovery import installed_kernels
@@ -392,6 +393,19 @@ def attend(queries, cache, kv_lens, page_indices, *, block_sizes: "tuple[int, in
     (rows, keys), (others, more) = block_sizes or (64, 256), rest_blocks or (32, 512)
     return run(run(queries, bq_sz=rows, bkv_sz=keys), bq_sz=others, bkv_sz=more)
 """
+
+
+def test_references_stand_in_modules_beside_it_that_are_imported(tmp_path, monkeypatch):
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/reference.py").write_text("import sys\nsys.exit(3)")
+    (tmp_path / "served/test.py").write_text("def a_ref(x): ...\ndef another(x): ...")
+    functions = ("plain(x)", "two(x, y)", "_load(path)", "assert_close(x)")
+    (tmp_path / "served/ref.py").write_text("".join(f"def {f}: ...\n" for f in functions))
+    (tmp_path / "served/kernel.py").write_text("import served.ref, served.test\ndef fast(x): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    fast = importlib.import_module("served.kernel").fast
+    assert list(declarations._references(fast, 1)) == ["served.ref.plain", "served.test.a_ref"]
+    assert "served.reference" not in sys.modules
 
 
 def test_sizes_that_a_function_chooses_itself_are_axes(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Environments on disk: which one is meant, what is unfinished, which Python fits."""
 
+import fcntl
 import json
 import re
 import sys
@@ -173,7 +174,9 @@ def test_the_commands_list_and_remove(tmp_path):
     assert "none yet" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
     made(tmp_path, "0.9.2")
     (tmp_path / "0.9" / "bin").mkdir(parents=True)
-    (tmp_path / ".0.9.lock").touch()
+    with (tmp_path / ".0.9.lock").open("w") as lock:  # it is being made
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert autotune_here("env", "list", cwd=tmp_path, env=place).stderr == ""
     listed = autotune_here("env", "list", cwd=tmp_path, env=place)
     assert "tokamax" in listed.stdout and "`autotune env remove 0.9`\n" in listed.stderr
     listed = json.loads(autotune_here("env", "list", "--json", cwd=tmp_path, env=place).stdout)
