@@ -275,6 +275,7 @@ def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_t
         ({"block": [1]}, "needs a parameter of this name"),
         ({"x": [1]}, "needs a parameter of this name"),
         ({"block_rows": "8,16"}, "'8,16' of plain_scaled names no values"),
+        ({"block_rows": b"ab"}, "names no values worth trying"),
         ({"block_rows": 8}, r"as in block_rows=\[128, 256\]"),
         ({"block_rows": []}, "names no values worth trying"),
         ({"block_rows": (b for b in (8, 16))}, "names no values worth trying"),

@@ -130,9 +130,9 @@ def _sizes(frame: FrameType) -> tuple[int, ...]:
 
 def _records(values: Iterable[Any]) -> Iterator[Any]:
     for value in list(values):
-        if texts.is_named_tuple(value) or texts.is_record(value):
+        if texts.is_record(value):
             yield value
-            yield from _records(texts.record_fields(value).values())
+            yield from _records(texts.parts(value).values())
 
 
 def _imported(frame: FrameType) -> Callable[..., Any] | None:

@@ -1,7 +1,6 @@
 """Declarations for kernels of a model that have none: a decorated function that calls the one that
 made the kernel, with its block sizes as axes. Tracing decides what a block size is."""
 
-import copy
 import inspect
 import re
 import sys
@@ -153,20 +152,20 @@ def _sizes(
         name = str(path[0] if isinstance(path[-1], int) else path[-1])
         if value < 1 or _NO_SIZE_NAME.search(name):
             continue
-        called, stays = f"{name}_{path[-1]}" if isinstance(path[-1], int) else name, False
+        called, takes_other = f"{name}_{path[-1]}" if isinstance(path[-1], int) else name, False
         for other in (value // 2, value * 2):
             with suppress(Exception):  # a size that it refuses
-                changed, gives = _traced(function, _replaced(given, path, other))
-                cut = _first_cut(changed, calls) if gives == results else None
+                changed, other_results = _traced(function, _replaced(given, path, other))
+                cut = _first_cut(changed, calls) if other_results == results else None
                 if cut is not None:
                     new, old = cut
                     yield _Size(path, value, called, _choices(given, old, new.blocks, value))
                     break
-                stays = True
+                takes_other = True
         else:
             cut_so = (made for made in calls if any(value in block for block in made.blocks))
             made_so = next(cut_so, None)
-            if SIZE_NAME.search(name) and value > 1 and made_so is not None and not stays:
+            if SIZE_NAME.search(name) and value > 1 and made_so is not None and not takes_other:
                 yield _Size(path, value, called, _choices(given, made_so, None, value))
 
 
@@ -183,15 +182,13 @@ def _first_cut(
 def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
     if type(value) is int:
         yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
+    elif (
+        not texts.has_arrays(value)
+        if texts.is_record(value)
+        else type(value) in (dict, list, tuple)
+    ):
+        for key, item in texts.parts(value).items():
             yield from _numbers(item, (*path, key))
-    elif texts.is_named_tuple(value) or texts.is_record(value):
-        if not texts.has_arrays(value):
-            yield from _numbers(texts.record_fields(value), path)
-    elif type(value) in (list, tuple):
-        for place, item in enumerate(value):
-            yield from _numbers(item, (*path, place))
 
 
 def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
@@ -199,17 +196,8 @@ def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     if not path:
         return new
     first, *rest = path
-    if isinstance(value, dict):
-        return {**value, first: _replaced(value[first], tuple(rest), new)}
-    if texts.is_named_tuple(value):
-        return value._replace(**{first: _replaced(getattr(value, first), tuple(rest), new)})
-    if texts.is_record(value):
-        other = copy.copy(value)
-        object.__setattr__(other, first, _replaced(getattr(value, first), tuple(rest), new))
-        return other
-    items = list(value)
-    items[first] = _replaced(items[first], tuple(rest), new)
-    return type(value)(items)
+    parts = texts.parts(value)
+    return texts.remade(value, {**parts, first: _replaced(parts[first], tuple(rest), new)})
 
 
 def _arrays(given: dict[str, Any]) -> dict[str, texts.AbstractArray]:

@@ -4,6 +4,7 @@ call. JAX is imported where a kernel is built, which is where it is traced."""
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -72,7 +73,7 @@ class FunctionKernel:
                     f"{name} of {self.name} is to be tuned: the function needs a parameter of this "
                     f"name with a number, text, True or False as its default, as in {name}=128"
                 )
-            is_list = isinstance(values, Collection) and not isinstance(values, str)
+            is_list = isinstance(values, Collection) and not isinstance(values, str | bytes)
             if not isinstance(values, Blocks) and not (is_list and len(values)):
                 raise ValueError(
                     f"{name}={values!r} of {self.name} names no values worth trying: give a list, "
@@ -191,21 +192,23 @@ class FunctionKernel:
 
 def abstract(value: Any, *, contents: bool = False) -> Any:
     """The same tree with ``AbstractArray`` in the place of arrays; with ``contents`` the integers
-    of concrete ones in it. A record of arrays may have a shape itself, as quantized ones have."""
+    of concrete ones in it. A record of arrays with a shape is one unless its class refuses."""
     if isinstance(value, texts.AbstractArray):
         return value
     inner = partial(abstract, contents=contents)
-    if texts.is_named_tuple(value) or texts.is_record(value):
-        items = {key: inner(item) for key, item in texts.record_fields(value).items()}
+    is_array = hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+    if texts.is_record(value):
+        items = {key: inner(item) for key, item in texts.parts(value).items()}
         if any(map(texts.has_arrays, items.values())):
-            return type(value)(**items)
-    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
+            with suppress(*[Exception] * is_array):
+                return type(value)(**items)
+    if is_array:
         array = texts.AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
         is_known = contents and array.dtype in _STEERING and hasattr(value, "__array__")
         return array.of(value) if is_known and prod(array.shape) <= _MOST_INTEGERS else array
-    if type(value) is dict:
-        return {key: inner(item) for key, item in value.items()}
-    return type(value)(map(inner, value)) if type(value) in (list, tuple) else value
+    if type(value) not in (dict, list, tuple):
+        return value
+    return texts.remade(value, {key: inner(item) for key, item in texts.parts(value).items()})
 
 
 def _dtype_name(dtype: Any) -> str:

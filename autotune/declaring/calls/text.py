@@ -5,6 +5,7 @@ name, dataclasses and named tuples by their fields, and ``dtype[sizes]`` for an 
 """
 
 import ast
+import copy
 import enum
 import re
 import shlex
@@ -74,25 +75,36 @@ class AbstractArray:
         return np.array(self.contents, self.dtype).reshape(self.shape)
 
 
-def is_named_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
-
-
 def is_record(value: Any) -> bool:
-    """An instance of a dataclass; of transformers' configs some fields raise."""
-    if not is_dataclass(value) or isinstance(value, type | AbstractArray):
+    """A dataclass's instance or a named tuple; of transformers' configs some fields raise."""
+    is_named_tuple = isinstance(value, tuple) and hasattr(value, "_fields")
+    if isinstance(value, type | AbstractArray) or not (is_named_tuple or is_dataclass(value)):
         return False
     with suppress(Exception):
-        record_fields(value)
+        parts(value)
         return True
     return False
 
 
-def record_fields(value: Any) -> dict[str, Any]:
-    """Of a dataclass or a named tuple: what it can be made of again."""
-    if is_named_tuple(value):
-        return dict(value._asdict())
-    return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+def parts(value: Any) -> dict[Any, Any]:
+    """What a container or a record can be made of again, by key, place or field."""
+    if isinstance(value, dict):
+        return value
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    return dict(value._asdict()) if hasattr(value, "_asdict") else dict(enumerate(value))
+
+
+def remade(value: Any, items: Mapping[Any, Any]) -> Any:
+    """The same container or record of other parts. A class that refuses them is not asked."""
+    if not is_record(value):
+        return dict(items) if isinstance(value, dict) else type(value)(items.values())
+    with suppress(Exception):
+        return type(value)(**items)
+    record = copy.copy(value)
+    for name, item in items.items():
+        object.__setattr__(record, name, item)
+    return record
 
 
 def arguments_text(arguments: Mapping[str, Any], home: str = "") -> str:
@@ -111,8 +123,8 @@ def value_text(value: Any, home: str = "") -> str:
         return repr(value)
     if isinstance(value, AbstractArray):
         return str(value)
-    if is_named_tuple(value) or is_record(value):
-        return f"{_name(type(value), home)}({arguments_text(record_fields(value), home)})"
+    if is_record(value):
+        return f"{_name(type(value), home)}({arguments_text(parts(value), home)})"
     if type(value) in (list, tuple, dict):
         return _container_text(value, home)
     if hasattr(value, "newbyteorder") and not isinstance(value, type) and _dtype_name(value):
@@ -325,22 +337,14 @@ def mapped(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
     path is ``argument.field.0``."""
     if isinstance(value, AbstractArray) or not has_arrays(value):
         return change(path, value)
-    if isinstance(value, dict):
-        return {key: mapped(item, f"{path}.{key}", change) for key, item in value.items()}
-    if is_named_tuple(value) or is_record(value):
-        items = record_fields(value).items()
-        return type(value)(**{key: mapped(item, f"{path}.{key}", change) for key, item in items})
-    return type(value)(mapped(item, f"{path}.{n}", change) for n, item in enumerate(value))
+    pairs = parts(value).items()
+    return remade(value, {key: mapped(item, f"{path}.{key}", change) for key, item in pairs})
 
 
 def has_arrays(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(has_arrays, value.values()))
-    if is_named_tuple(value) or is_record(value):
-        return any(map(has_arrays, record_fields(value).values()))
-    return isinstance(value, AbstractArray) or (
-        isinstance(value, list | tuple) and any(map(has_arrays, value))
-    )
+    if isinstance(value, dict | list | tuple) or is_record(value):
+        return any(map(has_arrays, parts(value).values()))
+    return isinstance(value, AbstractArray)
 
 
 def called(ref: KernelRef, specs: Iterable[KernelSpec], key: Key, asked: str = "") -> KernelRef:

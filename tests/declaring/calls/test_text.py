@@ -114,12 +114,24 @@ class Quantized:
         assert self.values.dtype != self.scale.dtype
 
 
-def test_a_record_of_arrays_with_a_shape_is_taken_apart():
-    x, scale = jax.ShapeDtypeStruct((64, 256), jnp.int8), jax.ShapeDtypeStruct((64, 1), jnp.float32)
+class Rounded(Quantized):
+    def __post_init__(self):
+        self.values.astype(self.scale.dtype)
+
+
+@pytest.mark.parametrize(
+    ("made", "dims"),
+    [
+        (Quantized, ["q.values.0", "q.values.1", "q.scale.0", "q.scale.1"]),
+        (Rounded, ["q.0", "q.1"]),
+    ],
+)
+def test_a_record_of_arrays_with_a_shape_is_taken_apart_where_its_class_allows_it(made, dims):
+    record = made(jnp.zeros((64, 256), jnp.int8), jnp.zeros((64, 1)))
     function = autotune.tunable(block=[8, 16])(lambda q, block=8: q.values * q.scale).declaration
-    arguments = function.arguments((Quantized(x, scale),), {})
-    names = {name for name, _ in function.problem(arguments).dims}
-    assert names == {"q.values.0", "q.values.1", "q.scale.0", "q.scale.1"}
+    arguments = function.arguments((record,), {})
+    assert [name for name, _ in function.problem(arguments).dims] == dims
+    assert all(name in function.kernel(arguments).form for name in dims)
 
 
 @pytest.mark.parametrize(("dtype", "numbers"), [("int32", (5, -1, 9, 0)), ("bool", (1, 0, 1, 1))])

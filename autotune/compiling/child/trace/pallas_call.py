@@ -220,10 +220,10 @@ class Call:
 
     def _body(self) -> Body:
         jaxpr = self.eqn.params["jaxpr"]
-        known = [*self.scalars, *map(self._whole_scalars, range(self.mapping.num_inputs))]
+        known = [*self.scalars, *map(self.whole_scalars, range(self.mapping.num_inputs))]
         return analyse(jaxpr, self.grid, known, self._scratch_places(), self._named_axes())
 
-    def _whole_scalars(self, number: int) -> Any:
+    def whole_scalars(self, number: int) -> Any:
         """Known contents of an input that lies in SMEM as a whole, or None."""
         mapping = self.mapping.block_mappings[number]
         is_whole = block_shape(mapping) == tuple(array_of(mapping).shape)

@@ -9,10 +9,11 @@ from operator import ge
 from types import MappingProxyType
 from typing import Any
 
-from autotune.compiling.child.trace import pallas_call
+import numpy as np
+
+from autotune.compiling.child.trace import pallas_call, scalars
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space, starts
 from autotune.compiling.child.trace.calls import as_pallas_call, compute, inner_jaxprs, walked
-from autotune.compiling.child.trace.scalars import called_jaxpr, open_jaxpr, parameters, source_of
 from autotune.compiling.child.verify.conditions import (
     Ends,
     Range,
@@ -31,6 +32,7 @@ from autotune.domain.problem import Problem
 
 _TILE = 128  # its longer side
 _ROWS = 64  # different ones, of operands that name some
+_UNSET = (0, 65521)  # what memory may hold that nothing has set; a prime: few steps divide it
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
         end_of(None if first is None else Range(0, first + block - 1), extent)
         for first, (block, extent) in zip(firsts, blocks, strict=True)
     ]
-    body = walked(open_jaxpr(call.params["jaxpr"]))
+    body = walked(scalars.open_jaxpr(call.params["jaxpr"]))
     loops = [eqn for eqn in body if eqn.primitive.name in ("scan", "while")]
     return CallBorders(
         grid=grid,
@@ -214,23 +216,27 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
         ways=ways,
         ends=(*walked_ends, *ends),
         pipelines=tuple(size for loop in loops for size in _pipeline(loop, known)),
-        source=source_of(call.params["jaxpr"]),
+        source=scalars.source_of(call.params["jaxpr"]),
     )
 
 
 def _counted(call: pallas_call.Call) -> dict[Any, Any]:
-    """What a body counts from given integers before it loops: the tiles of all groups."""
+    """What a body counts from given integers before it loops, as the tiles of all groups, and what
+    is the same whatever is in memory that nothing has set."""
     import jax
 
-    made: dict[Any, Any] = {}
-    body = open_jaxpr(call.eqn.params["jaxpr"])
-    given = call.known[call.mapping.num_dynamic_grid_bounds :]
-    pairs: Any = zip_longest(body.invars, given, fillvalue=0)  # scratch comes after operands
-    for var, integers in pairs:
-        if memory_space(var.aval) == "smem" and integers is not None and hasattr(jax, "new_ref"):
-            made[var] = jax.new_ref(jax.numpy.full(var.aval.shape, integers))
-    _count(body, made)
-    return made
+    body = scalars.open_jaxpr(call.eqn.params["jaxpr"])
+    given = [*call.scalars, *map(call.whole_scalars, range(call.mapping.num_inputs))]
+    refs = [var for var in body.invars if hasattr(jax, "new_ref")]
+    counts: list[dict[Any, Any]] = []
+    for unset in _UNSET:
+        pairs: Any = zip_longest(refs, given, fillvalue=unset)  # scratch comes last
+        words = [(v, n) for v, n in pairs if n is not None and memory_space(v.aval) == "smem"]
+        cast = [(v, np.resize(n, v.aval.shape).astype(v.aval.dtype)) for v, n in words]
+        counts.append({var: jax.new_ref(jax.numpy.asarray(array)) for var, array in cast})
+        _count(body, counts[-1])
+    first, second = counts
+    return {v: n for v, n in first.items() if np.array_equal(n, second.get(v, ()))}
 
 
 def _count(jaxpr: Any, made: dict[Any, Any]) -> None:
@@ -239,8 +245,10 @@ def _count(jaxpr: Any, made: dict[Any, Any]) -> None:
     def operands(eqn: Any) -> list[Any]:
         return [var.val if hasattr(var, "val") else made.get(var) for var in eqn.invars]
 
-    for eqn in open_jaxpr(jaxpr).eqns:
-        if all(value is not None for value in operands(eqn)):
+    for eqn in scalars.open_jaxpr(jaxpr).eqns:
+        each = [eqn, *(e for inner, _ in inner_jaxprs(eqn, [None]) for e in walked(inner))]
+        ends = all(e.primitive.name != "while" or scalars.counter_ends(e) for e in each)
+        if ends and all(value is not None for value in operands(eqn)):
             with suppress(Exception):  # the index of a core
                 made.update(zip(eqn.outvars, compute(eqn, operands(eqn)), strict=True))
                 continue
@@ -249,12 +257,12 @@ def _count(jaxpr: Any, made: dict[Any, Any]) -> None:
                 made[getattr(effect, "input", None) or eqn.invars[effect.input_index]] = None
         if eqn.primitive.name == "while":
             first, count = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-            stay = open_jaxpr(eqn.params["body_jaxpr"]).invars[:count]
+            stay = scalars.open_jaxpr(eqn.params["body_jaxpr"]).invars[:count]
             made.update(zip(stay, operands(eqn)[first:], strict=False))
-        elif eqn.primitive.name in ("cond", "run_scoped") or called_jaxpr(eqn) is not None:
+        elif eqn.primitive.name in ("cond", "run_scoped") or scalars.called_jaxpr(eqn) is not None:
             given = operands(eqn)[eqn.primitive.name == "cond" :]
             for inner, _ in inner_jaxprs(eqn, [None]):
-                made.update(zip(parameters(eqn, inner), given, strict=False))
+                made.update(zip(scalars.parameters(eqn, inner), given, strict=False))
                 _count(inner, made)
 
 
@@ -262,7 +270,7 @@ def _pipeline(loop: Any, counted: Mapping[Any, Any]) -> Sequence[int | None]:
     """Steps of each axis of an ``emit_pipeline``. Only a loop is left of one, which ends by
     counting on from the last axis: a count that has come to the steps of its axis becomes 0, and
     that of the axis before goes on."""
-    eqns = open_jaxpr(loop.params.get("body_jaxpr", loop.params.get("jaxpr"))).eqns
+    eqns = scalars.open_jaxpr(loop.params.get("body_jaxpr", loop.params.get("jaxpr"))).eqns
     tests = {eqn.outvars[0]: eqn.invars for eqn in eqns if eqn.primitive.name == "eq"}
     wider = {id(e.outvars[0]): e for e in eqns if e.primitive.name == "convert_element_type"}
     steps: list[Any] | None = None

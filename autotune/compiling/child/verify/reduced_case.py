@@ -32,7 +32,7 @@ from autotune.domain.problem import Config, Problem, make_config
 _SPECIAL = 2  # the run with numbers that random ones never are
 _OWN = 1.5  # times what the reference rounds itself
 _LARGE = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # times the usual numbers: exp(89) is infinite
-_MOST_LOST = 0.5  # of an output: what is no number on both sides agrees
+_MOST_NAN = 0.5  # share of an output: what is NaN on both sides agrees
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
@@ -44,6 +44,7 @@ class ReducedCase:
 
         self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
         self.arrays, self.axes = kernel.inputs(problem), kernel.mesh_axes(problem)
+        self._interpreted = partial(interpreter.outputs, chip=chip, axes=self.axes)
         self.reference: Any = kernel.reference and jax.jit(kernel.reference(problem))
         self.wider: Any = kernel.reference and jax.jit(in_float32(kernel.reference(problem)))
         self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
@@ -97,18 +98,12 @@ class ReducedCase:
         signs = few.share > 0.0 and keeps_signs and run.seed % 2 == 1
         is_special = run.seed == _SPECIAL and not few.share and not self._hang_together
         change = special(self._primitives) if is_special else np.sign if signs else np.positive
-        given, how = self._given(run.seed, change), (run, self.chip, self.axes, meter)
-        results = interpreter.outputs(self._build, given, *how)  # its own faults first
-        expected = self._expected(given, run.level, meter)
+        given = self._given(run.seed, change)
+        expected = self._expected(given, run, meter)
         if is_special and not all(np.isfinite(a.astype(np.float64)).all() for a in expected):
             is_special, given = False, self._given(run.seed)
-            results = interpreter.outputs(self._build, given, *how)
-            expected = self._expected(given, run.level, meter)
-        if any(np.isnan(a.astype(np.float64)).mean() > _MOST_LOST for a in expected if a.size):
-            raise NotRunError(
-                "most of a result is NaN for random numbers, as it should be: `values`, or a step "
-                "in the function such as jax.nn.sigmoid, brings arguments into their range"
-            )
+            expected = self._expected(given, run, meter)
+        results = self._interpreted(self._build, given, run, meter=meter)
         inputs = [array.dtype for array in given]
         natural = self._natural_errors(given, expected)
         others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)
@@ -120,6 +115,12 @@ class ReducedCase:
         if is_special:  # equal numbers are rounded alike: the mean is of random ones
             allowed = [each._replace(mean_share=0.0) for each in allowed]
         difference = compare(results, expected, allowed)
+        nan_shares = [np.isnan(a.astype(np.float64)).mean() for a in expected if a.size]
+        if not difference.check and max(nan_shares, default=0.0) > _MOST_NAN:
+            raise NotRunError(
+                "most of a result is NaN for random numbers, as it should be: `values`, or a step "
+                "in the function such as jax.nn.sigmoid, brings arguments into their range"
+            )
         is_hit = is_special and difference.check
         return replace(difference, check=FailedCheck.SPECIAL) if is_hit else difference
 
@@ -147,7 +148,7 @@ class ReducedCase:
         for easiest in (ProofLevel.PLAIN, level) if given and self.reference else ():
             run = self.run(0, EAGER, easiest)
             with suppress(NotRunError, WrongRunError, OverBudgetError):
-                results = interpreter.outputs(self._build, given, run, self.chip, self.axes, meter)
+                results = self._interpreted(self._build, given, run, meter=meter)
                 return overflow(results, _outputs(self.reference, given))
         return Difference()
 
@@ -173,24 +174,19 @@ class ReducedCase:
             return ""
         return "; a `baseline` in its own dtypes says how far off plain XLA is"
 
-    def _expected(self, given: Sequence[Any], level: ProofLevel, meter: WorkMeter) -> list[Any]:
+    def _expected(self, given: Sequence[Any], run: Run, meter: WorkMeter) -> list[Any]:
         """Of the reference, or of the default config where there is none. Raises ``NotRunError``
-        where that cannot be had."""
+        where that cannot be had, or what is wrong with the run itself."""
         if self.reference is not None:
             return _outputs(self.reference, given)
         config = fitting_default(self.kernel, self.problem, self.chip)
         build = original_build(self.kernel)
-        plain = self.run(0, EAGER, level)
+        plain = self.run(0, EAGER, run.level)
         try:
-            return interpreter.outputs(
-                lambda: build(self.problem, config),
-                given,
-                plain,
-                self.chip,
-                self.axes,
-                meter,
-            )
+            default = partial(build, self.problem, config)
+            return self._interpreted(default, given, plain, meter=meter)
         except (NotRunError, WrongRunError) as error:
+            self._interpreted(self._build, given, run, meter=meter)  # its own faults first
             raise NotRunError(
                 f"the default config {config} to compare with (declare a `reference`): {error}"
             ) from error

@@ -17,7 +17,10 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.compiling.child.chips import told_of
+from autotune.compiling.child.trace import pallas_call
 from autotune.compiling.child.verify import gate, interpreter, reduced, reduced_case, work
+from autotune.compiling.child.verify.coverage import borders
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.evidence import FailedCheck, ProofLevel
 from autotune.domain.key import Chip
@@ -680,10 +683,80 @@ def test_an_axis_of_a_pipeline_that_integers_decide_is_walked(right, monkeypatch
     assert not right or verdict.proof.covered.blocks == ((6, 16),)
 
 
-@pytest.mark.parametrize("reference", [lambda _: lambda x: jnp.log(-x * x), None])
-def test_what_is_no_number_on_both_sides_proves_nothing(reference):
+def set_before(tiles, _):
+    tiles[0] = 3
+    return tiles[0]
+
+
+def set_after(tiles, _):
+    steps = tiles[0]
+    tiles[0] += 4
+    return steps
+
+
+def waiting(tiles, _):
+    tiles[0] = 0
+    return jax.lax.while_loop(lambda n: n == 0, lambda _: tiles[0], 0)
+
+
+def in_loops(tiles, lengths):
+    tiles[0] = 0
+
+    def add(_, n):
+        tiles[0] = n + 1
+        return n + 1
+
+    ends = jax.lax.fori_loop(0, 2, lambda g, n: jax.lax.fori_loop(n, n + lengths[g], add, n), 0)
+    return tiles[0] + ends
+
+
+@pytest.mark.parametrize(
+    ("count", "steps"), [(set_before, 3), (set_after, None), (waiting, None), (in_loops, 32)]
+)
+def test_steps_are_known_where_given_integers_decide_them_all(count, steps):
+    """The grid is, beside a table of which the body has a block."""
+
+    def step(x, out):
+        out[...] = x[...]
+
+    def body(lengths, _, x, out, tiles):
+        specs = [pl.BlockSpec((ROWS, LANES), lambda i, _: (i, 0))]
+        grid = (count(tiles, lengths), 2)
+        pltpu.emit_pipeline(step, grid=grid, in_specs=specs, out_specs=specs)(x, out)
+
+    def call(lengths, table, x):
+        scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
+        rows = pl.BlockSpec((1, LANES), lambda i: (i, 0), memory_space=pltpu.SMEM)
+        made = {"grid": (lengths[0],), "in_specs": [scalars, rows, ANYWHERE], "out_specs": ANYWHERE}
+        made["scratch_shapes"] = [pltpu.SMEM((1,), jnp.int32)]
+        return call_of(body, 64, other=made)(lengths, table, x)
+
+    integers = {"n": np.full(2, 8, np.int32), "table": np.zeros((8, LANES), np.int32)}
+    arrays = [
+        Array(name=name, shape=numbers.shape, dtype="int32", values=lambda numbers=numbers: numbers)
+        for name, numbers in integers.items()
+    ]
+    arrays.append(Array(name="x", shape=(64, LANES), dtype="float32"))
+    with told_of(Chip.V5E, {}):
+        jaxpr = jax.make_jaxpr(call)(*pallas_call.abstract(arrays))
+    assert [each.steps for each in borders(jaxpr, arrays)] == [(8, steps, 2)]
+
+
+def log_of_less(x):
+    return jnp.log(-x * x)
+
+
+@pytest.mark.parametrize(
+    ("function", "reference", "ok"),
+    [
+        (log_of_less, lambda _: log_of_less, None),
+        (log_of_less, None, None),
+        (jnp.abs, lambda _: log_of_less, False),
+    ],
+)
+def test_what_is_no_number_on_both_sides_proves_nothing(function, reference, ok):
     def body(x, out):
-        out[...] = jnp.log(-x[...] * x[...])
+        out[...] = function(x[...])
 
     def build(rows):
         shape = jax.ShapeDtypeStruct((rows, LANES), jnp.float32)
@@ -691,7 +764,7 @@ def test_what_is_no_number_on_both_sides_proves_nothing(reference):
         return pl.pallas_call(body, grid=grid, in_specs=[BLOCK], out_specs=BLOCK, out_shape=shape)
 
     verdict = checked(replace(kernel(build, None), reference=reference))
-    assert verdict.ok is None and "most of a result is NaN" in verdict.reason
+    assert verdict.ok is ok and ("most of a result is NaN" in verdict.reason) is (ok is None)
 
 
 @pytest.mark.parametrize("is_reshaped", [False, True])

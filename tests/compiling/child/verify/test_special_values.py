@@ -62,6 +62,15 @@ def test_numbers_that_random_ones_never_are(right, wrong):
     assert verdict_on(wrong).check is FailedCheck.SPECIAL
 
 
+def test_numbers_that_the_reference_does_not_bear_are_replaced_before_a_kernel_reads_by_them():
+    def body(x, out):
+        first = jnp.where(jnp.any(x[...] == 0.0), 8, 0)
+        out[...] = 1.0 / x[pl.ds(first, 8), :]
+
+    verdict = checked(kernel(by_hand(body), lambda x: 1.0 / x))
+    assert verdict.ok is True, verdict
+
+
 def test_equal_numbers_are_rounded_alike():
     """The mean error of a kernel that rounds twice is that of random numbers: one half, 1 and 2 are
     off by nearly the most both times."""
