@@ -49,8 +49,8 @@ def _shown(default: object) -> str:
 
 def http() -> str:
     """Each route of the service, by tag, from its OpenAPI document."""
-    api: Any = create_app().routes[-1]
-    document = api.app.openapi()
+    api: Any = create_app().default
+    document = api.openapi()
     lines = []
     for tag in document["tags"]:
         rows = [row for row in _routes(document["paths"]) if row[0] == tag["name"]]

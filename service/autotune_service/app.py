@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Mount, Router
+from starlette.routing import Router
 
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Key
@@ -254,7 +254,7 @@ def create_app(
         return open_store(database_url, create=False, wait_s=chosen.wait_s)
 
     return Router(
-        routes=[Mount("/", _api(chosen.closed))],
+        default=_api(chosen.closed),  # a mount would match no path with a line end in it
         lifespan=lifespan_with(opened or from_url, meter, chosen),
         middleware=_middleware(meter, chosen),
     )

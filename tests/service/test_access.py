@@ -104,7 +104,7 @@ class TestLimits:
 
 
 class TestEveryAnswer:
-    @pytest.mark.parametrize("path", ["/healthz", "/v1/nothing", "/v1/snapshots/99"])
+    @pytest.mark.parametrize("path", ["/healthz", "/v1/nothing", "/v1/snapshots/99", "/v1/%0Ax"])
     def test_headers(self, service, path):
         _, headers, _ = service.raw("GET", path, **{"X-Request-ID": "abc-1"})
         assert headers["x-request-id"] == "abc-1"

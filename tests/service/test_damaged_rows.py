@@ -5,10 +5,8 @@ import logging
 import re
 import sqlite3
 from contextlib import closing
-from typing import cast
 
 import pytest
-from starlette.routing import Mount
 
 from autotune.answering import push
 from autotune.domain.job import Ability, Progress, Request
@@ -91,7 +89,7 @@ def test_a_row_that_cannot_be_read_costs_that_row(
         assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), done.stderr
         assert done.returncode != 2 or command[0] in ("push", "rule", "lookup", "show"), done.stderr
     with running(database) as service:
-        routes = cast(Mount, create_app(database).routes[-1]).app.state.routes
+        routes = create_app(database).default.state.routes
         for route in (route.path for route in routes if "GET" in route.methods):
             route = route.replace("/workloads/{name:path}", "/workloads/model")
             path = route.replace("{form}", "csv").replace("{name:path}", "mm")
