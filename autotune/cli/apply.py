@@ -84,7 +84,7 @@ def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bo
         echo(f"not written: {record}: {why}", err=True)
     for change in changes:
         if dry_run:
-            click.echo(change.patch, nl=False)
+            click.echo(change.patch.encode(), nl=False)
         else:
             echo(f"{change.file} is changed")
         echo(f"{change.file}: {_of_formatter(change)}", err=True)

@@ -62,8 +62,8 @@ def export(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Write the newest record of each key to FILE. Exit code 1 when there is none, or when some
-    have no place in the format."""
+    """Write the newest record of each key to FILE; into a table that of each kernel, problem and
+    TPU. Exit code 1 when there is none, or when some have no place in the format."""
     if form == _BUNDLE and file.suffix in _TEXTS:
         raise InvalidInputError(
             f"a bundle is packed, and {file} is called like a text: say --format "

@@ -122,7 +122,7 @@ class TableAudit:
     ) -> list[tuple[Chip, list[_Row]]]:
         """Which rows for those chips the libraries find; no compiler is asked."""
         asked = [
-            (chip, source, [row for row in source.rows if _is_for(source.format, row, chip)])
+            (chip, source, [row for row in source.rows if source.format.is_for(row.key, chip)])
             for source in tables
             for chip in chips
         ]
@@ -179,10 +179,6 @@ class TableAudit:
             return list(map(judged, range(len(rows))))
         with ThreadPoolExecutor(compilers.size, "audit") as threads:
             return list(threads.map(judged, range(len(rows))))
-
-
-def _is_for(form: Description, row: TableRow, chip: Chip) -> bool:
-    return not row.key.get(form.device) or chip in form.chips_of(row.key)
 
 
 def _row(

@@ -135,15 +135,10 @@ def compact(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"))
 
 
-def write_cache(text: str, calls: Named) -> str:
-    """A cache with these configs of calls."""
-    return json.dumps(json.loads(text) | calls, indent=2) + "\n" * text.endswith("\n")
-
-
 def read_flags(table: Description, text: str, file: str) -> Iterator[TableRow | UnreadRow]:
     """A row, where the file sets any of the flags. What it does not say stands in the files that it
     is based on: ``base_config``, and that of its model. Raises ``InvalidInputError``."""
-    data = _yaml(text, file)
+    data = yaml_of(text, file)
     value = {n: v for n, v in data.items() if any(fnmatch(n, p) for p in table.value.split())}
     if not value:
         raise InvalidInputError(f"{file} sets none of {table.value.replace(' ', ', ')}")
@@ -164,12 +159,12 @@ def _based_on(data: Named, file: Path) -> Named:
     for name in filter(None, names):
         for folder in file.parents:
             if (folder / str(name)).is_file() and folder / str(name) != file:
-                based |= _yaml((folder / str(name)).read_text(encoding="utf-8"), str(name))
+                based |= yaml_of((folder / str(name)).read_text(encoding="utf-8"), str(name))
                 break
     return {**based, **student}
 
 
-def _yaml(text: str, file: str) -> Named:
+def yaml_of(text: str, file: str) -> Named:
     try:
         import yaml
     except ModuleNotFoundError as error:
@@ -191,10 +186,11 @@ def write_flags(text: str, rows: Sequence[TableRow]) -> str:
         if flags.setdefault(name, value) != value:
             raise InvalidInputError(
                 f"MaxText has one set of flags for a run, these records have {name}={flags[name]} "
-                f"and {value}: name a problem with --shape and a --chip"
+                f"and {value}: choose with --kernel and --chip, or `autotune export --shape`"
             )
     for name, value in flags.items():
         line = f"{name}: {json.dumps(value) if isinstance(value, bool) else value}"
-        text, count = re.subn(rf"(?m)^{name}:[^#\n]*?(?=\s*(#|$))", line, text)
-        text += "" if count else f"{line}\n"
+        key = rf"(['\"]?){name}\1[ \t]*:"
+        text, count = re.subn(rf"(?m)^{key}[^#\n]*?(?=\s*(#|$))", line, text)
+        text += "" if count else "\n" * (text[-1:] not in ("", "\n")) + f"{line}\n"
     return text

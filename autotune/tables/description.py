@@ -161,6 +161,9 @@ class Description:
                 return ()
         return tuple(map(Chip, self.chips.get(name, "").split()))
 
+    def is_for(self, key: Named, chip: Chip) -> bool:
+        return not key.get(self.device) or chip in self.chips_of(key)
+
     def configs(self, row: TableRow) -> tuple[list[KnownConfig], str]:
         """A config for each kernel of the catalogue that the row is for. Where there is none: one
         of a kernel of the table's name, in its words, and the reason. Raises ``ValueError`` for

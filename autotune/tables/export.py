@@ -16,8 +16,9 @@ from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, semantics_text
 from autotune.domain.record import Method, Record
+from autotune.publishing.checking.selection import selected
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax
-from autotune.tables.cache import compact, filled, write_cache, write_flags
+from autotune.tables.cache import compact, filled, write_flags, yaml_of
 from autotune.tables.description import Description, NotInCatalogueError
 from autotune.tables.formats import (
     FoundTable,
@@ -87,8 +88,9 @@ class TableExport:
     _refused: Refused = field(default_factory=list)
 
     def of(self, records: Sequence[Record], *, exact: bool = False) -> Export:
-        """``exact``: of no other format whose name begins so. Raises ``AutotuneError`` where the
-        whole cannot be written."""
+        """The newest of each kernel, problem and chip. ``exact``: of no other format whose name
+        begins so. Raises ``AutotuneError`` where the whole cannot be written."""
+        records = selected(records)
         forms = [format_named(self.name)] if exact else formats_named(self.name)
         text, count, changes = "", 0, list[FileChange]()
         for form in forms:
@@ -133,8 +135,7 @@ class TableExport:
             return
         for source in sources[:1]:
             before = source.path.read_text(encoding="utf-8")
-            after = self._looked_up(source, rows, before)
-            yield FileChange(file=self._name(source), before=before, after=after)
+            yield self._change(source, self._looked_up(source, rows, before))
 
     def _sources(self, form: Description) -> list[FoundTable]:
         if self.table is not None:
@@ -145,25 +146,32 @@ class TableExport:
         folder = next(folder for folder in file.parents if any(folder.glob(form.file)))
         return tables_in(form, folder)
 
-    def _name(self, source: FoundTable) -> str:
-        if source.folder is None:
-            return source.format.file
-        return source.path.relative_to(self.repository or source.folder).as_posix()
+    def _change(self, source: FoundTable, after: str) -> FileChange:
+        """With the line ends of the file."""
+        before, file = source.path.read_bytes().decode(), source.format.file
+        if source.folder is not None:
+            file = source.path.relative_to(self.repository or source.folder).as_posix()
+        after = after.replace("\n", "\r\n") if "\r\n" in before else after
+        return FileChange(file=file, before=before, after=after)
 
     def _runs(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
         """Of runs that have the problem and set flags, but not of what all runs are based on."""
         left = [*rows]
         for source in sources:
             before = source.path.read_text(encoding="utf-8")
-            key = source.rows[0].key.items()
-            fits = [pair for pair in rows if pair[1].key.items() <= key]
-            if fits and "\nbase_config:" in before:
+            key, data = source.rows[0].key, yaml_of(before, str(source.path))
+            fits = [pair for pair in rows if pair[1].key.items() <= key.items()]
+            fits = [pair for pair in fits if source.format.is_for(key, pair[0].key.chip)]
+            if fits and data.get("base_config"):
                 _only_chip(fits, f"{source.path} has one set of flags")
                 left = [pair for pair in left if pair not in fits]
                 after = write_flags(before, [replace(row, key={}) for _, row in fits])
-                yield FileChange(file=self._name(source), before=before, after=after)
+                data |= {n: v for _, row in fits for n, v in row.value.items()}
+                if yaml_of(after, f"the changed {source.path}") != data:
+                    raise _lost(source, fits[0][1].place)
+                yield self._change(source, after)
         for record, _ in left:
-            self._refuse(record, "no run here has its problem: `autotune export` writes its flags")
+            self._refuse(record, "no run here is of its problem and TPU: `autotune export` has it")
 
     def _looked_up(self, source: FoundTable, rows: _Rows, before: str) -> str:
         """The changed source of a table, in which its library finds each row, under the key that it
@@ -185,38 +193,58 @@ class TableExport:
             for chip, of_chip in by_chip.items():
                 for row, answer in zip(of_chip, ask(of_chip, chip, file=file), strict=True):
                     if not _says(form, answer):
-                        raise _lost(form, row.place)
+                        raise _lost(source, row.place)
         return after
 
     def _caches(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
         """Of each TPU and op, in which tokamax finds each call: those that its file has of the kind
         with other sizes, with residuals and without."""
-        files: dict[Path, dict[str, Named]] = {}
+        files: dict[Path, dict[str, tuple[Named, TableRow]]] = {}
         kinds: dict[tuple[object, ...], dict[str, FoundTable]] = {}
         for record, row in rows:
             options = record.key.problem.options
             kind = record.key.kernel, options, *row.key, row.key["op"], row.key["device"]
             if kind not in kinds:
-                kinds[kind] = _alike(sources, record, row)
+                kinds[kind] = self._alike(sources, record, row)
             is_backward = dict(options).get("mode") in ("dlhs", "drhs")
             for text, source in kinds[kind].items():
-                call = filled(json.loads(text), row.key)
+                call, calls = filled(json.loads(text), row.key), files.setdefault(source.path, {})
                 for form in (call, {**call, **_MANUAL})[: 1 + is_backward]:
-                    calls = files.setdefault(source.path, {})
-                    calls[compact(form)] = {compact(row.value): _data(record)}
+                    calls[compact(form)] = {compact(row.value): _data(record)}, row
             if not kinds[kind]:
                 self._refuse(record, "its file has no call of this kind, whose key could be taken")
         packages = sources[0].folder if sources and self.repository else None
         before = {path: path.read_text(encoding="utf-8") for path in files}
-        after = {path: write_cache(before[path], calls) for path, calls in files.items()}
+        after = {
+            path: json.dumps(json.loads(text) | {k: c[0] for k, c in files[path].items()}, indent=2)
+            + "\n" * text.endswith("\n")
+            for path, text in before.items()
+        }
         answers = ask_tokamax(after, self.python, packages) if after else {}
         for source in [source for source in sources if source.path in files]:
             path = source.path
-            for key, (config,) in files[path].items():
-                answer, wanted = answers[path][key], json.loads(config)
-                if not answer.is_reached or not wanted.items() <= dict(answer.taken).items():
-                    raise _lost(source.format, key)
-            yield FileChange(file=self._name(source), before=before[path], after=after[path])
+            for key, (_, row) in files[path].items():
+                answer = answers[path][key]
+                if not answer.is_reached or not row.value.items() <= dict(answer.taken).items():
+                    raise _lost(source, row.place)
+            yield self._change(source, after[path])
+
+    def _alike(
+        self, sources: Sequence[FoundTable], record: Record, row: TableRow
+    ) -> dict[str, FoundTable]:
+        """Calls of its op, TPU and kernel, without sizes, and where they are."""
+        options = dict(record.key.problem.options).items()
+        sizes = {name: 0 for name, value in row.key.items() if type(value) is int}
+        file, alike = f"{row.key['device']}/{row.key['op']}.json", dict[str, FoundTable]()
+        for source, other in ((s, r) for s in sources if s.path.match(file) for r in s.rows):
+            try:
+                for known in source.format.configs(other)[0]:
+                    if known.kernel == record.key.kernel and options <= dict(known.problem).items():
+                        alike[compact(filled(json.loads(other.path[0]), sizes))] = source
+            except ValueError as error:
+                bad = other.place, str(error)
+                self._refused += [bad] * (bad not in self._refused)
+        return alike
 
 
 def known_config(record: Record, *, whole: bool = False) -> KnownConfig:
@@ -287,12 +315,12 @@ def _asked(form: Description, row: TableRow, answer: LookupAnswer) -> TableRow:
 
 
 def _no_two(form: Description, rows: Sequence[TableRow]) -> None:
-    values: dict[tuple[Any, ...], Named] = {}
+    seen: dict[tuple[Any, ...], TableRow] = {}
     for row in rows:
-        if values.setdefault(row.path, row.value) != row.value:
+        if (first := seen.setdefault(row.path, row)).value != row.value:
             raise InvalidInputError(
-                f"two records have the key {row.path} of {form.name} and different blocks: choose "
-                "one with --kernel, --chip or --shape"
+                f"{first.place} and {row.place} have one key of {form.name} and different blocks: "
+                "write one with `autotune export --shape`"
             )
 
 
@@ -307,24 +335,11 @@ def _says(form: Description, answer: LookupAnswer) -> bool:
     return answer.is_reached and wanted.items() <= taken.items()
 
 
-def _lost(form: Description, place: str) -> InvalidInputError:
+def _lost(source: FoundTable, place: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the lookup of {form.name} does not find {place} in the changed table: nothing was written"
+        f"the lookup of {source.format.name} does not find {place} in the changed {source.path}: "
+        "nothing was written"
     )
-
-
-def _alike(sources: Sequence[FoundTable], record: Record, row: TableRow) -> dict[str, FoundTable]:
-    """Calls of the same op and TPU whose kernel is the same, without sizes, and where they are."""
-    options = dict(record.key.problem.options).items()
-    sizes = {name: 0 for name, value in row.key.items() if type(value) is int}
-    return {
-        compact(filled(json.loads(other.path[0]), sizes)): source
-        for source in sources
-        if (source.path.stem, source.path.parent.name) == (row.key["op"], row.key["device"])
-        for other in source.rows
-        for known in source.format.configs(other)[0]
-        if known.kernel == record.key.kernel and options <= dict(known.problem).items()
-    }
 
 
 def _data(record: Record) -> Named:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -20,7 +21,7 @@ from autotune.tables.python_source import with_rows
 from autotune_db import open_store
 from tests.samples import records
 from tests.samples.tables import FLAGS, FLASH, LIBRARY, RAGGED_CONFIG, RAGGED_KEY
-from tests.servers.commands import assert_one_sentence, autotune_here
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 from tests.tables.test_audit import FILE, NAME, library
 
 QUANTIZED = {"m": 640, "k": 4096, "n": 1024}
@@ -40,6 +41,12 @@ def _quantized(chip=Chip.V6E, m=640, first=256):
     return _record("vllm_quantized_matmul", {**QUANTIZED, "m": m}, axes, chip, weights="int8")
 
 
+def _older(record):
+    """Of another toolchain."""
+    key = replace(record.key, toolchain=replace(record.key.toolchain, jax="0.8.0"))
+    return replace(record, key=key, created_at=record.created_at - timedelta(days=1))
+
+
 SPLASHED = _record(
     "tokamax_splash_attention",
     SPLASH,
@@ -52,6 +59,11 @@ SPLASHED = _record(
 def _exported(name, *given, table=None):
     export = TableExport(name=name, python=sys.executable, table=table and str(table))
     return export.of(given)
+
+
+def _splashed(first):
+    axes = (("block_q", first), *SPLASHED.config.axes[1:])
+    return replace(SPLASHED, config=Config(axes=axes))
 
 
 def _imported(path, form=None):
@@ -88,6 +100,7 @@ def site(tmp_path, monkeypatch):
 def test_a_patch_changes_the_table_and_nothing_else(site):
     before = (site / FILE).read_text()
     given = [_quantized(m=640, first=512), _quantized(m=4096), _quantized(Chip.V7X, m=64)]
+    given.append(_older(_quantized(m=4096, first=128)))
     export = _exported("tpu-inference", *given)
     assert (export.rows, export.refused) == (3, [])
     assert (site / FILE).read_text() == before
@@ -113,7 +126,7 @@ def test_what_has_no_place_is_refused(site):
         "tpu-inference has no table of tokamax_splash_attention",
     ]
     both = _quantized(m=600, first=128), _quantized(m=640, first=256)
-    with pytest.raises(InvalidInputError, match="two records have the key"):
+    with pytest.raises(InvalidInputError, match=r"m=600.* and .*m=640.* have one key"):
         _exported("tpu-inference", *both)
     with pytest.raises(InvalidInputError, match=r"fails for .*too few rows"):
         _exported("tpu-inference", _quantized(m=4))
@@ -197,6 +210,7 @@ def test_flags_are_those_of_all_kernels_of_a_run(tmp_path):
     assert _exported("maxtext", _gradient(mask="full")).refused
 
 
+NOT_THOSE = "its values are not those of t"
 RESIDUALS = RAGGED_KEY.replace('residuals":false', 'residuals":true')
 BACKWARD = RAGGED_KEY.replace("[[[1],[1]]", "[[[0],[0]]").replace("8,256,512", "512,512")
 
@@ -212,7 +226,8 @@ def test_calls_of_tokamax_are_those_of_a_step(mode, shipped, rhs, forms, tmp_pat
     """With all sizes; with residuals and without, and with the axes that its gradients name."""
     file = tmp_path / "tokamax/data/autotuning/tpu_v6_lite/pallas_mosaic_tpu_ragged_dot.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({key: {RAGGED_CONFIG: {}} for key in shipped}))
+    bad = {shipped[0].replace("512", "640"): {RAGGED_CONFIG.replace("128", '{"a":1}'): {}}}
+    file.write_text(json.dumps({key: {RAGGED_CONFIG: {}} for key in shipped} | bad))
     tiles = {"tile_m": 64, "tile_k": 128, "tile_n": 256, "input_buffer_count": 2}
     reached = LookupAnswer(path=(), is_reached=True, taken=tiles)
     monkeypatch.setattr(
@@ -222,25 +237,54 @@ def test_calls_of_tokamax_are_those_of_a_step(mode, shipped, rhs, forms, tmp_pat
     dims = {"m": 1024, "k": 128, "n": 256, "groups": 4}
     record = _record("tokamax_ragged_dot", dims, tiles, Chip.V6E, mode=mode)
     export = TableExport(name="tokamax", python=sys.executable, repository=tmp_path)
-    (change,) = export.of([record], exact=True).changes
-    calls = [json.loads(key) for key in json.loads(change.after).keys() - {*shipped}]
+    older = _older(replace(record, config=record.config.replace(axes=(("tile_m", 8),))))
+    exported = export.of([record, older], exact=True)
+    (change,), ((place, why),) = exported.changes, exported.refused
+    assert (place, why[:29]) == (f"tpu_v6_lite/{file.name} entry {len(shipped) + 1}", NOT_THOSE)
+    new = {k: v for k, v in json.loads(change.after).items() if k not in {*shipped, *bad}}
+    assert {json.loads(config)["tile_m"] for value in new.values() for config in value} == {64}
+    calls = [*map(json.loads, new)]
     sizes = {(c["lhs"], c["rhs"], c["group_sizes"]["total_size"]) for c in calls}
     assert sizes == {("bf16[1024,128]", rhs, 1024)}
     assert {(c["return_residuals"], bool(c.get("manual_axis_type"))) for c in calls} == forms
+    reached = replace(reached, is_reached=False)
+    with pytest.raises(InvalidInputError, match=r"does not find tokamax_ragged_dot m=1024.*json: "):
+        export.of([record], exact=True)
 
 
-def test_runs_of_maxtext_in_a_repository_take_their_flags(tmp_path):
+RUN = "base_config: base.yml\nsa_block_q: 512  # tuned\nmax_target_length: 2048"
+
+
+@pytest.mark.parametrize(
+    ("run", "refused"),
+    [
+        (RUN, ""),
+        (f"---\n{RUN}\n".replace("\n", "\r\n"), ""),
+        (RUN.replace("sa_block_q", "'sa_block_q'"), ""),
+        (RUN.replace(" 512", "\n  512"), "does not find tokamax_splash_attention .*of_2048.yml: "),
+        (f"{RUN}\n...\n", "the changed .*of_2048.yml is no YAML"),
+        (f"---\n{RUN}\ncompile_topology: v5e-16\n", "no run here is of its problem and TPU"),
+    ],
+)
+def test_runs_of_maxtext_in_a_repository_take_their_flags(run, refused, tmp_path):
     configs = tmp_path / "src/maxtext/configs"
     (configs / "post_train").mkdir(parents=True)
     (configs / "base.yml").write_text(f"{FLAGS}attention_type: global\nuse_tokamax_splash: true\n")
-    run = "base_config: base.yml\nsa_block_q: 512  # tuned\nmax_target_length: {}\n"
-    for length in (2048, 4096):
-        (configs / f"post_train/of_{length}.yml").write_text("---\n" + run.format(length))
+    for length in ("2048", "4096"):
+        text = run.replace("2048", length).encode()
+        (configs / f"post_train/of_{length}.yml").write_bytes(text)
     export = TableExport(name="maxtext", python=sys.executable, repository=tmp_path)
-    (change,) = export.of([SPLASHED], exact=True).changes
+    if refused:
+        with pytest.raises((InvalidInputError, AssertionError), match=refused):
+            assert not export.of([SPLASHED], exact=True).refused
+        return
+    (change,) = export.of([_older(_splashed(64)), SPLASHED], exact=True).changes
     assert change.file == "src/maxtext/configs/post_train/of_2048.yml"
-    assert change.after.endswith("sa_block_kv: 2048\nsa_block_kv_compute: 512\n")
-    assert "\nsa_block_q: 1024  # tuned\n" in change.after
+    end = "\r\n" if "\r\n" in run else "\n"
+    new = ["sa_block_q: 1024  # tuned", "max_target_length: 2048"]
+    new += ["sa_block_kv: 2048", "sa_block_kv_compute: 512", ""]
+    assert change.after == run.partition("base_")[0] + end.join(["base_config: base.yml", *new])
+    assert change.before == run
     ((_, why),) = export.of([_gradient(mask="full")], exact=True).refused
     assert "no place" in why
 
@@ -280,6 +324,17 @@ def _formatted(repository):
     done = autotune_here("apply", str(repository), "--db", str(database), cwd=repository)
     assert done.returncode == 0, done.stderr
     return (repository / "src" / FILE).read_text(), done.stderr
+
+
+def test_a_patch_has_the_bytes_of_its_file(repository, monkeypatch):
+    file = repository / "src" / FILE
+    file.write_text(file.read_text().replace("4096),\n}", "4096),  # µs\n}"))
+    monkeypatch.setenv("PYTHONIOENCODING", "iso8859-5")
+    database = repository.parent / "records.db"
+    with open_store(str(database), create=True) as store:
+        store.save_record(_quantized(m=4096))
+    done = autotune("apply", ".", "--dry-run", "--db", str(database), cwd=repository)
+    assert "# µs\n" in done.stdout
 
 
 def _formatter(repository, monkeypatch, code):
