@@ -1,7 +1,7 @@
 """``autotune explain``: where the time of a trial goes, beside another, and as a trace."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ from autotune.domain.comparison import (
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import OutcomeKind
-from autotune.domain.record import gate_state, measured_config
+from autotune.domain.record import Trial, gate_state, measured_config
 from autotune.domain.store import Store
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
 from autotune.wording.measurement import measured_line
@@ -129,8 +129,9 @@ def explain(
         measured_lines = [_measured(store, each) for each in stored]
         changes = (source_change(store, each.key) for each in stored)
         changed = list(dict.fromkeys(filter(None, changes)))
-        effects = _effects(store, stored)
-        tried = [] if other else _tried_lines(store, stored[0], effects, around)
+        trials = [] if other else store.trials(stored[0].key)
+        effects = part_effects(stored[0].trial, trials) if len(trials) > 1 else []
+        tried = _tried_lines(store, stored[0], trials, effects, around)
     sentences = _missing(stored)
     comparison = _compared(stored)
     if not silent:
@@ -245,17 +246,15 @@ def _print(
         echo(line, err=True)
 
 
-def _effects(store: Store, stored: list[StoredTrial]) -> list[PartEffect]:
-    """Of one trial, what each part of its config does by the others; nothing of two."""
-    trials = store.trials(stored[0].key)
-    return part_effects(stored[0].trial, trials) if len(stored) == 1 < len(trials) else []
-
-
 def _tried_lines(
-    store: Store, stored: StoredTrial, effects: list[PartEffect], around: bool
+    store: Store,
+    stored: StoredTrial,
+    trials: Sequence[Trial],
+    effects: Sequence[PartEffect],
+    around: bool,
 ) -> list[str]:
-    """What the other trials of its problem say about this one."""
-    trial, trials = stored.trial, store.trials(stored.key)
+    """What the ``trials`` of its problem say about this one."""
+    trial = stored.trial
     if trial.estimate is None or len(trials) < 2:
         return []
     faster = faster_trial(trial, trials)

@@ -266,9 +266,9 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
 
 def _references(function: Callable[..., Any], count: int) -> Iterator[str]:
     """What its module calls so, and what an imported one beside it has, of as many arrays."""
-    own = function.__module__
+    home = function.__module__
     for beside in ("", "reference", "ref", "test"):
-        module = f"{own.rpartition('.')[0]}.{beside}" if beside else own
+        module = f"{home.rpartition('.')[0]}.{beside}" if beside else home
         with suppress(Exception):  # there is none
             for name, value in vars(sys.modules[module]).items():
                 is_plain = _PLAIN.search(f"{beside}_{name}") and not re.match("_|assert", name)
