@@ -1,6 +1,4 @@
-"""Kernels as strangers write them. ``strangers.json`` has faults that people make in them: each
-replaces a text of this file that stands in it once. ``test_strangers.py`` has a call of each.
-"""
+"""Kernels as strangers write them. ``faults.json`` has faults that people make in them."""
 
 import functools
 from typing import Any

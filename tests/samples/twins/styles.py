@@ -1,6 +1,6 @@
 """Kernels as people write them, each under ``autotune.tunable`` with a plain list of block sizes.
 
-Nothing says which dimension a block cuts. ``corpus.py`` breaks copies of this file.
+Nothing says which dimension a block cuts. ``faults.json`` says how copies of this file are broken.
 """
 
 import functools

@@ -15,8 +15,7 @@ from autotune.domain.key import Chip
 from autotune.domain.problem import Problem, make_config
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 from autotune_kernels.from_tpu_inference import paged_attention as vllm
-from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
-from tests.samples.twins.packages import Case, declared
+from tests.compiling.child.verify.test_twins import STRANGERS
 
 REAL = vllm.KERNEL.problem_spec.parse("64x64x4096x64x8x2x128")
 PAGES = ("kv_lens", 16 * 64, True)
@@ -230,59 +229,3 @@ def test_a_window_in_a_kernel_of_somebody(fault, pages):
         paged_sum(fault, windowed=True), SUMS, make_config({"pages": pages}), Chip.V6E
     )
     assert verdict.ok is (fault == ""), verdict
-
-
-PAGED = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
-CASE = Case(
-    PAGED,
-    (),
-    "from_tpu_inference.paged_attention:KERNEL",
-    "8x8x160x16x2x1x128",
-    {name: 32 if "bkv" in name else 1 for name in vllm._AXES},
-)
-EDITS = {
-    "border off by one": (
-        "kv_p_start = bkv_idx * bkv_p\n",
-        "kv_p_start = bkv_idx * bkv_p + (bkv_idx == 2)\n",
-    ),
-    "partial page whole": (
-        "k_span < effective_kv_len_int",
-        "k_span < cdiv(effective_kv_len_int, page_size) * page_size",
-    ),
-    "empty sequence": (
-        "@pl.loop(start_seq_idx, end_seq_idx)",
-        "@pl.loop(start_seq_idx, end_seq_idx + 1)",
-        "sz = jnp.minimum(bq_sz, q_end - q_len_start)",
-        "sz = bq_sz",
-    ),
-    "second block never": (
-        "page_indices_offset + i,\n",
-        "page_indices_offset + i - bkv_p * (bkv_idx == 1),\n",
-    ),
-    "page modulo pages": (
-        "page_indices_ref[page_idx] * page_size, sz",
-        "(page_indices_ref[page_idx] % pages_per_seq) * page_size, sz",
-    ),
-}
-
-
-WINDOWS = {
-    "window a token late": (" - sliding_window,", " - (sliding_window - 2),"),
-    "window a token long": ("q_span < k_span + sliding", "q_span <= k_span + sliding"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["", *EDITS, "window", *WINDOWS])
-def test_a_fault_in_the_attention_of_tpu_inference(fault):
-    """Where that is installed, with vLLM or ``tests/samples/models/absent.py`` for it."""
-    if not CASE.source:
-        pytest.skip("tpu-inference is not installed here")
-    edit, source = {**EDITS, **WINDOWS}.get(fault, ()), CASE.source
-    for old, new in zip(edit[::2], edit[1::2], strict=True):
-        assert old in source
-        source = source.replace(old, new)
-    case = CASE._replace(options=("window=128",)) if "window" in fault else CASE
-    with declared(case, source) as (kernel, problem, config):
-        verdict = gate.check(kernel, problem, config, Chip.V6E)
-    assert verdict.ok is (fault in ("", "window")), verdict

@@ -18,7 +18,7 @@ from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, keeps_lengths,
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
-from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
+from tests.compiling.child.verify.test_twins import STRANGERS
 
 
 def kernel(**parts):
