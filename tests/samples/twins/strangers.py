@@ -214,41 +214,6 @@ def top_k(x: Any, *, rows: int = 8, block: int = 128) -> Any:
     )(x)
 
 
-# A running maximum along rows by doubling shifts; the last column goes on to the next block.
-
-
-def _cummax_body(x_ref: Any, out_ref: Any, carry: Any) -> None:
-    @pl.when(pl.program_id(1) == 0)
-    def _() -> None:
-        carry[...] = jnp.full_like(carry, -jnp.inf)
-
-    x, block = x_ref[...], x_ref.shape[1]
-    shift = 1
-    while shift < block:
-        before = jnp.full((x.shape[0], shift), -jnp.inf, x.dtype)
-        x = jnp.maximum(x, jnp.concatenate([before, x[:, : block - shift]], axis=1))
-        shift *= 2
-    x = jnp.maximum(x, carry[...])
-    out_ref[...] = x
-    carry[...] = x[:, block - 1 :]
-
-
-@autotune.tunable(
-    rows=[8, 16, 32], block=[128, 256, 512], reference=lambda x: lax.cummax(x, axis=1)
-)
-def running_maximum(x: Any, *, rows: int = 8, block: int = 128) -> Any:
-    spec = pl.BlockSpec((rows, block), lambda i, j: (i, j))
-    return pl.pallas_call(
-        _cummax_body,
-        grid=(x.shape[0] // rows, x.shape[1] // block),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=like(x),
-        scratch_shapes=[pltpu.VMEM((rows, 1), F32)],
-        compiler_params=order("parallel", "arbitrary"),
-    )(x)
-
-
 # A product with a sparse matrix of dense blocks: rows of blocks of unlike lengths, one is empty.
 
 CUT = 128
@@ -421,44 +386,6 @@ def four_bits(x: Any, w: Any, scales: Any, *, m: int = 64, n: int = 128, groups:
     )(x, w, scales)
 
 
-# Rotary embedding of queries, angles from the place in the sequence.
-
-
-def _angles(place: Any, half: int) -> Any:
-    return place * jnp.exp(lax.broadcasted_iota(I32, place.shape, 1).astype(F32) * (-9.2 / half))
-
-
-def _rope_body(x_ref: Any, out_ref: Any) -> None:
-    block, half = x_ref.shape[1], x_ref.shape[2] // 2
-    row = lax.broadcasted_iota(I32, (block, half), 0) + pl.program_id(1) * block
-    angle = _angles(row.astype(F32), half)
-    a, b = x_ref[0, :, :half], x_ref[0, :, half:]
-    out_ref[0, :, :half] = a * jnp.cos(angle) - b * jnp.sin(angle)
-    out_ref[0, :, half:] = b * jnp.cos(angle) + a * jnp.sin(angle)
-
-
-def _rope(x: Any) -> Any:
-    half = x.shape[2] // 2
-    angle = _angles(jnp.broadcast_to(jnp.arange(x.shape[1])[:, None], (x.shape[1], half)), half)
-    a, b = x[..., :half], x[..., half:]
-    turned = a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)
-    return jnp.concatenate(turned, axis=2)
-
-
-@autotune.tunable(block=[64, 128, 256], reference=_rope)
-def rope(x: Any, *, block: int = 64) -> Any:
-    heads, length, size = x.shape
-    spec = pl.BlockSpec((1, block, size), lambda h, i: (h, i, 0))
-    return pl.pallas_call(
-        _rope_body,
-        grid=(heads, pl.cdiv(length, block)),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=like(x),
-        compiler_params=order("parallel", "parallel"),
-    )(x)
-
-
 # Layer normalisation of rows that are cut: mean, then variance, then the result.
 
 
@@ -539,41 +466,6 @@ def sort_runs(x: Any, *, block: int = 64) -> Any:
         in_specs=[spec],
         out_specs=spec,
         out_shape=like(x),
-    )(x)
-
-
-# How many elements fall into each of 128 bins.
-
-
-def _bins_body(x_ref: Any, out_ref: Any, *, rows: int) -> None:
-    i, block = pl.program_id(0), x_ref.shape[0]
-
-    @pl.when(i == 0)
-    def _() -> None:
-        out_ref[...] = jnp.zeros_like(out_ref)
-
-    row = lax.broadcasted_iota(I32, x_ref.shape, 0) + i * block
-    place = jnp.clip(jnp.floor(x_ref[...] * 16.0 + 64.0), 0, 127).astype(I32)
-    place = jnp.where(row < rows, place, -1)
-    bins = lax.broadcasted_iota(I32, (128, 1), 0)
-    for r in range(block):
-        hit = (place[r : r + 1, :] == bins).astype(I32)
-        out_ref[...] += hit.sum(1, keepdims=True)
-
-
-def _bins(x: Any) -> Any:
-    place = jnp.clip(jnp.floor(x * 16.0 + 64.0), 0, 127).astype(I32)
-    return jnp.bincount(place.ravel(), length=128)[:, None].astype(I32)
-
-
-@autotune.tunable(block=[8, 16, 32], reference=_bins)
-def histogram(x: Any, *, block: int = 8) -> Any:
-    return pl.pallas_call(
-        functools.partial(_bins_body, rows=x.shape[0]),
-        grid=(pl.cdiv(x.shape[0], block),),
-        in_specs=[pl.BlockSpec((block, x.shape[1]), lambda i: (i, 0))],
-        out_specs=pl.BlockSpec((128, 1), lambda i: (0, 0)),
-        out_shape=jax.ShapeDtypeStruct((128, 1), I32),
     )(x)
 
 
@@ -671,45 +563,6 @@ def window_attention(q: Any, k: Any, v: Any, *, block: int = 64) -> Any:
     )(q, k, v)
 
 
-# A product in bfloat16 with a bias and an activation at the end.
-
-
-def _bias_body(x_ref: Any, w_ref: Any, bias_ref: Any, out_ref: Any, acc: Any) -> None:
-    k, last = pl.program_id(2), pl.num_programs(2) - 1
-
-    @pl.when(k == 0)
-    def _() -> None:
-        acc[...] = jnp.broadcast_to(bias_ref[...].astype(F32), acc.shape)
-
-    acc[...] += jnp.dot(x_ref[...], w_ref[...], preferred_element_type=F32)
-
-    @pl.when(k == last)
-    def _() -> None:
-        out_ref[...] = jax.nn.gelu(acc[...]).astype(out_ref.dtype)
-
-
-def _biased(x: Any, w: Any, bias: Any) -> Any:
-    product = jnp.dot(x, w, preferred_element_type=F32)
-    return jax.nn.gelu(product + bias.astype(F32)).astype(x.dtype)
-
-
-@autotune.tunable(m=[128, 256], n=[128, 256], k=[128, 512], reference=_biased)
-def biased(x: Any, w: Any, bias: Any, *, m: int = 128, n: int = 128, k: int = 128) -> Any:
-    return pl.pallas_call(
-        _bias_body,
-        grid=(x.shape[0] // m, w.shape[1] // n, x.shape[1] // k),
-        in_specs=[
-            pl.BlockSpec((m, k), lambda i, j, s: (i, s)),
-            pl.BlockSpec((k, n), lambda i, j, s: (s, j)),
-            pl.BlockSpec((1, n), lambda i, j, s: (0, j)),
-        ],
-        out_specs=pl.BlockSpec((m, n), lambda i, j, s: (i, j)),
-        out_shape=jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), x.dtype),
-        scratch_shapes=[pltpu.VMEM((m, n), F32)],
-        compiler_params=order("parallel", "parallel", "arbitrary"),
-    )(x, w, bias)
-
-
 # Rows of a table by their numbers, several copies in flight.
 
 
@@ -758,47 +611,6 @@ def gather_rows(ids: Any, table: Any, *, block: int = 8, flight: int = 4) -> Any
     )(ids, table)
 
 
-# The variance of each column: means and squares of blocks are merged.
-
-
-def _variance_body(x_ref: Any, out_ref: Any, mean: Any, squares: Any) -> None:
-    i, block = pl.program_id(1), x_ref.shape[0]
-
-    @pl.when(i == 0)
-    def _() -> None:
-        mean[...] = jnp.zeros_like(mean)
-        squares[...] = jnp.zeros_like(squares)
-
-    here = x_ref[...].mean(0, keepdims=True)
-    off = x_ref[...] - here
-    seen = (i * block).astype(F32)
-    both = seen + block
-    delta = here - mean[...]
-    squares[...] += (off * off).sum(0, keepdims=True) + delta * delta * (seen * block / both)
-    mean[...] += delta * (block / both)
-
-    @pl.when(i == pl.num_programs(1) - 1)
-    def _() -> None:
-        out_ref[...] = jnp.broadcast_to(squares[...] / both, out_ref.shape)
-
-
-@autotune.tunable(
-    rows=[64, 128, 256],
-    lanes=[128, 256],
-    reference=lambda x: jnp.broadcast_to(x.var(0, keepdims=True), (8, x.shape[1])),
-)
-def column_variance(x: Any, *, rows: int = 64, lanes: int = 128) -> Any:
-    return pl.pallas_call(
-        _variance_body,
-        grid=(x.shape[1] // lanes, x.shape[0] // rows),
-        in_specs=[pl.BlockSpec((rows, lanes), lambda j, i: (i, j))],
-        out_specs=pl.BlockSpec((8, lanes), lambda j, i: (0, j)),
-        out_shape=jax.ShapeDtypeStruct((8, x.shape[1]), F32),
-        scratch_shapes=[pltpu.VMEM((1, lanes), F32), pltpu.VMEM((1, lanes), F32)],
-        compiler_params=order("parallel", "arbitrary"),
-    )(x)
-
-
 # The sum of each row, in parts; how many there are is a constant. The problem is too long to be run
 # as it is, and so is the copy that brings the rows.
 
@@ -832,56 +644,6 @@ def sum_of_parts(x: Any, w: Any, *, block: int = 8) -> Any:
         out_shape=jax.ShapeDtypeStruct((x.shape[0], 128), F32),
         scratch_shapes=[pltpu.VMEM((block, COLUMNS), F32), pltpu.SemaphoreType.DMA],
     )(x, w)
-
-
-# A product of which each device has a part, summed over devices; a pipeline in the body fetches.
-
-
-def _pipeline_body(x_hbm: Any, w_hbm: Any, out_hbm: Any, acc_ref: Any, *, block: int) -> None:
-    i, steps = pl.program_id(0), x_hbm.shape[1] // 128
-
-    def inner(x_ref: Any, w_ref: Any, out_ref: Any) -> None:
-        part = jnp.dot(x_ref[...], w_ref[...], precision="highest")
-        acc_ref[...] = part + jnp.where(pl.program_id(0) == 0, 0.0, acc_ref[...])
-
-        @pl.when(pl.program_id(0) == steps - 1)
-        def _() -> None:
-            out_ref[...] = acc_ref[...]
-
-    pltpu.emit_pipeline(
-        inner,
-        grid=(steps,),
-        in_specs=[
-            pl.BlockSpec((block, 128), lambda k: (i, k)),
-            pl.BlockSpec((128, w_hbm.shape[1]), lambda k: (k, 0)),
-        ],
-        out_specs=[pl.BlockSpec((block, w_hbm.shape[1]), lambda k: (i, 0))],
-    )(x_hbm, w_hbm, out_hbm)
-
-
-@autotune.tunable(
-    block=[16, 32, 64],
-    mesh={"tensor": 2},
-    dims="m k, k n",
-    reference=lambda x, w: jnp.dot(x, w, precision="highest"),
-)
-def divided_product(x: Any, w: Any, *, block: int = 16) -> Any:
-    def product(x: Any, w: Any) -> Any:
-        shape = (x.shape[0], w.shape[1])
-        part = pl.pallas_call(
-            functools.partial(_pipeline_body, block=block),
-            grid=(x.shape[0] // block,),
-            in_specs=[pl.BlockSpec(memory_space=pl.ANY)] * 2,
-            out_specs=pl.BlockSpec(memory_space=pl.ANY),
-            out_shape=jax.ShapeDtypeStruct(shape, F32),
-            scratch_shapes=[pltpu.VMEM((block, w.shape[1]), F32)],
-            compiler_params=order("parallel"),
-        )(x, w)
-        return lax.psum(part, "tensor")
-
-    by, mesh = jax.sharding.PartitionSpec, jax.sharding.get_abstract_mesh()
-    specs = {"in_specs": (by(None, "tensor"), by("tensor")), "out_specs": by()}
-    return jax.shard_map(product, mesh=mesh, check_vma=False, **specs)(x, w)
 
 
 # Every device gets the rows of all: they go around the ring, a step at a time.
