@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from jsonschema.validators import Draft202012Validator
 
 from autotune.cli.main import cli
-from tests.samples.dockerfiles import FOLDER, ROOT, health_command, stages
-from tests.servers.images import COMPOSE, run
+from tests.samples.dockerfiles import COMPOSE, FOLDER, ROOT, health_command, run, stages
 
 SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 SERVICES = COMPOSE["services"]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.samples.dockerfiles import FOLDER, ROOT
-from tests.servers.images import run
+from tests.samples.dockerfiles import FOLDER, ROOT, run
 from tests.servers.service import until
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.samples.dockerfiles import DOCKERFILES, FOLDER, ROOT, stages
-from tests.servers.images import wanted_python
+from tests.samples.dockerfiles import DOCKERFILES, FOLDER, ROOT, stages, wanted_python
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
 each = pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda file: file.stem)

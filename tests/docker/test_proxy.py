@@ -16,9 +16,8 @@ import pytest
 
 from autotune.domain.token import WRITER
 from autotune_db import open_store
-from tests.samples.dockerfiles import FOLDER
+from tests.samples.dockerfiles import FOLDER, run
 from tests.samples.matching import SPEC, question, record
-from tests.servers.images import run
 from tests.servers.service import Running, asked, free_port, running, until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")

@@ -1,12 +1,6 @@
 """``autotune tune`` with the real TPU compiler: a workload, from its file to its records."""
 
 import json
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
-from contextlib import closing
 
 import pytest
 
@@ -37,12 +31,6 @@ shape = "1024"
 kernel = "vector_add"
 shape = "n=65536"
 chips = ["v5e", "v9"]
-"""
-HEARS_CTRL_C = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-from autotune.cli.main import main
-main()
 """
 TUNE = ("tune", "model.toml", "--trials", "3")
 
@@ -97,38 +85,3 @@ def test_what_is_finished_is_neither_compiled_nor_verified_again(tuned):
     history = json.loads(autotune_here("history", "--trials", "--json", cwd=folder).stdout)
     assert [len(key["trials"]) for key in history] == [3, 3, 3]
     assert [p["verification_s"] for p in report["problems"]] == [0.0, 0.0, 0.0]
-
-
-def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path):
-    (tmp_path / "model.toml").write_text(WORKLOAD)
-    command = [*TUNE[:3], "12", *TUNE[4:], "--full"]
-    saved = 0
-    for number, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
-        run = subprocess.Popen(
-            [sys.executable, "-c", HEARS_CTRL_C, *command, "--db", "test.db"],
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-        )
-        deadline = time.monotonic() + 1200
-        while _trials(tmp_path) < saved + 3:
-            assert run.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        run.send_signal(number)
-        _, errors = run.communicate(timeout=1200)
-        assert run.returncode == code, errors
-        assert b"Traceback" not in errors
-        saved = _trials(tmp_path)
-    assert 6 <= saved < 31
-    assert autotune(*command, cwd=tmp_path).returncode == 1
-    assert _trials(tmp_path) == 12 + 12 + 7  # vector_add has no more candidates
-
-
-def _trials(folder):
-    if not (folder / "test.db").exists():
-        return 0
-    with closing(sqlite3.connect(folder / "test.db", timeout=300)) as connection:
-        try:
-            value = connection.execute("select count(*) from autotune_trials").fetchone()[0]
-        except sqlite3.OperationalError:  # no such table yet
-            return 0
-    return value

@@ -1,12 +1,17 @@
-"""A Dockerfile as its stages and their instructions."""
+"""What runs in containers: the compose file, and a Dockerfile as its stages and instructions."""
 
 import json
+import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker"
 DOCKERFILES = sorted(FOLDER.glob("*.Dockerfile"))
+COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +64,14 @@ def health_command(stage):
     """What HEALTHCHECK runs, in exec form."""
     command = stage.one("HEALTHCHECK").rest.partition("CMD ")[2]
     return list(map(str, json.loads(command)))
+
+
+def wanted_python():
+    """The version in the tag of the base image: 3.13."""
+    match = re.search(r"python:([0-9]+\.[0-9]+)-", (FOLDER / "service.Dockerfile").read_text())
+    assert match
+    return match[1]
+
+
+def run(command, **options):
+    return subprocess.run(command, text=True, capture_output=True, check=False, **options)
