@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, product, starmap
 from operator import itemgetter
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
+from autotune.domain.explanation import HBM, PARTS, XLA
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
     Errors,
@@ -34,12 +36,14 @@ from benchmarks.calibration.corpus import DEFAULT_FOLDER
 from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
 from benchmarks.calibration.tokamax_rows import (
     GIVEN,
+    KERNELS,
     PALLAS,
     ROWS,
     Row,
     error_of,
     is_measured,
     newest,
+    with_present_bar,
 )
 
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
@@ -52,7 +56,15 @@ _FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
 _MORE_US = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # what each operation of XLA may take beside
 _MOVES = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # how much less sure what is no product may be
 _TIMED_SHARE = 0.1  # of a row's time: a kind of operation that is timed by it
-_NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured does not stand there
+_NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured, its memory alone says
+_CAUSES = ("attention", "ragged dot", "cross entropy", "matmul")  # families that are the same to us
+_UNSURE = {  # a part beyond what given rows show, where the latency of reads was measured and not
+    0.2: "what a read takes beside its bytes is 0.8 to 1.0 us on the three chips where rows say it",
+    0.41: "libtpu's own read latency makes the 128-row blocks of the JAX docs on v5e so much too "
+    "slow (docs/explanation/simulator.md: latency)",
+}
+_MOSTLY = 0.5  # of a time: such a part is known
+_SHORT = 2  # times the shortest step
 _KERNELS, _XLA = "kernels", "XLA"
 
 
@@ -83,16 +95,24 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
     parser.add_argument("--rows", type=Path, default=ROWS, help="of benchmarks published")
     parser.add_argument("--published", type=Path, help="folder of saved pairs")
+    parser.add_argument("--xla", action="store_true", help="what all plain XLA is unsure of, too")
     parser.add_argument("--write", action="store_true", help="make the data file")
     args = parser.parse_args()
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
     given = _given(newest(args.rows, MODEL))
-    unsure = min(starmap(Unsure, product(_MORE_US, _MOVES)), key=lambda u: _mean_bar(given, u))
+    unsure = Unsure(*(constants.bars()[name]["value"] for name in ("operation_us", "moves")))
+    if args.xla:
+        pairs_of = starmap(Unsure, product(_MORE_US, _MOVES))
+        unsure = min(pairs_of, key=lambda pair: _mean_bar(given, pair))
     errors = _errors(given, pairs, unsure)
+    kernels = [row for row in given if row["family"].startswith(PALLAS)]
     print("\n".join(coverage(errors)), file=sys.stderr)
+    print("\n".join(left_out_causes(errors, kernels)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
-    data |= of_operations(given, unsure)
+    data |= of_operations(given, unsure) | never_seen(errors, given)
+    if not args.xla:
+        data |= {name: constants.bars()[name] for name in (_XLA, "operation_us", "moves")}
     text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
@@ -126,11 +146,7 @@ def by_chip(errors: Errors) -> dict[str, object]:
 
 def of_operations(given: Sequence[Row], unsure: Unsure) -> dict[str, object]:
     """What is unsure of operations of XLA, and the kinds that were timed."""
-    shares = [
-        (kind, us / row["xla_us"]) for row in given for kind, us in row.get("by_kind", {}).items()
-    ]
-    timed = sorted({kind for kind, share in shares if share >= _TIMED_SHARE})
-    timed = timed or constants.bars()["timed_kinds"]["value"]  # of rows from before they were kept
+    timed = timed_kinds(given) or constants.bars()["timed_kinds"]["value"]  # of rows without kinds
     where = "benchmarks/calibration/error_bars.py"
     narrowest = f"with it the bars of {len(given)} rows are narrowest in the mean: {where}"
     return {
@@ -138,9 +154,137 @@ def of_operations(given: Sequence[Row], unsure: Unsure) -> dict[str, object]:
         "moves": {"value": unsure.moves, "source": narrowest},
         "timed_kinds": {
             "value": timed,
-            "source": f"take a tenth of a given row or more, of arithmetic alone for one: {where}",
+            "source": f"take a tenth or more of {_LEAST_ROWS} given rows, nine of ten within their "
+            f"bars with it, of arithmetic alone for one: {where}",
         },
     }
+
+
+def timed_kinds(given: Sequence[Row]) -> list[str]:
+    """What enough given rows spend a tenth of their time on, if bars hold as of known kinds."""
+    plain = [row for row in given if "by_kind" in row]
+    kinds = sorted({kind for row in plain for kind in row["by_kind"]})
+    data = constants.bars() | {"timed_kinds": {"value": kinds}}
+    with patch.object(constants, "bars", return_value=data):
+        within = {row["id"]: error_of(row) <= with_present_bar(row)["bar"] for row in plain}
+    rows_of = {
+        kind: [r for r in plain if r["by_kind"].get(kind, 0.0) >= _TIMED_SHARE * r["xla_us"]]
+        for kind in kinds
+    }
+    return [
+        kind
+        for kind, rows in rows_of.items()
+        if len(rows) >= _LEAST_ROWS and mean(within[row["id"]] for row in rows) >= SHARE
+    ]
+
+
+def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
+    """The bar of kernels of other families, and what makes it wider: what no given row shows."""
+    where = "benchmarks/calibration/error_bars.py"
+    rows = [row for row in given if row["family"].startswith(PALLAS)]
+    wide, causes = _of_few(errors)
+    return {
+        "seen": {
+            "value": sorted({KERNELS[row["family"].removeprefix(PALLAS)] for row in rows}),
+            "source": f"what the kernels of given rows are called begins with these: {where}",
+        },
+        "shown": {
+            "value": shown(rows),
+            "source": f"the largest share of each part in {len(rows)} given rows; what waits for "
+            f"HBM alone plain XLA shows: {where}",
+        },
+        "part": {
+            chip: {"value": known, "source": _UNSURE[known]}
+            for chip in constants.CHIPS
+            for known in [min(_UNSURE) if _knows_latency(chip) else max(_UNSURE)]
+        },
+        "other": constants.bars()["other"]
+        | {
+            "never seen": {
+                "value": round(wide, 3),
+                "source": f"the widest of a chip, times {of_few(causes):.3g} as only {causes} "
+                f"different families tell of it: {where}",
+            },
+            "step": {
+                "value": round(_short_steps(rows), 3),
+                "source": f"us: the largest error of a step in given rows whose steps take at most "
+                f"{_SHORT} times the shortest: {where}",
+            },
+            "shortest step": {
+                "value": round(min(map(step_us, rows)), 2),
+                "source": f"us, of {len(rows)} given rows: {where}",
+            },
+        },
+    }
+
+
+def _knows_latency(chip: str) -> bool:
+    known = json.loads((constants.FOLDER / "hardware.json").read_text())[chip]
+    return "read_latency_cycles" in known
+
+
+def of_few(families: int) -> float:
+    """How much wider than for very many: Student's t, errors taken for normal around none. Without
+    that, the widest of n families holds n in n + 1, so nine of ten ask for nine families."""
+    from scipy.stats import norm, t  # a second, which whoever collects the tests need not wait
+
+    tail = (1 + SHARE) / 2
+    return float(t.ppf(tail, families) / norm.ppf(tail))
+
+
+def _of_few(errors: Errors) -> tuple[float, int]:
+    """The bar of kernels of a family never seen, and how many different families make it."""
+    kernels = _only(errors, _KERNELS).values()
+    causes = len({cause(name) for families in kernels for name in families})
+    return max(map(width, kernels)) * of_few(causes), causes
+
+
+def cause(family: str) -> str:
+    """What it computes: families that compute the same fail alike."""
+    plain = family.replace("_", " ")
+    return next((name for name in _CAUSES if name in plain), family)
+
+
+def left_out_causes(errors: Errors, rows: Sequence[Row]) -> Iterator[str]:
+    """A table: kernels that compute the same, the bar that all others make, and whether given rows
+    are within it."""
+    yield "| left out | errors | bar without it, median | within |"
+    yield "|---|---|---|---|"
+    for name, own in sorted(grouped(rows, lambda row: cause(row["family"])).items()):
+        others = {
+            place: {family: each for family, each in families.items() if cause(family) != name}
+            for place, families in _only(errors, _KERNELS).items()
+        }
+        rest = [row for row in rows if row not in own]
+        left = {place: families for place, families in others.items() if families}
+        data = constants.bars() | {_KERNELS: _of_kind(_KERNELS, left)} | never_seen(left, rest)
+        with patch.object(constants, "bars", return_value=data):
+            bars = [with_present_bar(row)["bar"] for row in own]
+        within = sum(error_of(row) <= bar for row, bar in zip(own, bars, strict=True))
+        yield f"| {name} | {len(own)} | {median(bars):.1%} | {within} |"
+
+
+def shown(rows: Sequence[Row]) -> dict[str, float]:
+    """The largest share that each part has of the time of a kernel; from half on it is the whole.
+    Of waits for HBM alone plain XLA has rows."""
+    shares = [(part, us / _kernel_us(row)) for row in rows for part, us in row["parts_us"].items()]
+    most = {part: round(max(each), 3) for part, each in _grouped_values(shares).items()}
+    known = [part for part in PARTS if part in most and part != XLA]
+    return {part: 1.0 if part == HBM or most[part] > _MOSTLY else most[part] for part in known}
+
+
+def step_us(row: Row) -> float:
+    return _kernel_us(row) / int(row["steps"])
+
+
+def _short_steps(rows: Sequence[Row]) -> float:
+    shortest = min(map(step_us, rows))
+    short = [row for row in rows if step_us(row) <= _SHORT * shortest]
+    return max(error_of(row) * float(row["estimate_us"]) / int(row["steps"]) for row in short)
+
+
+def _kernel_us(row: Row) -> float:
+    return float(row["estimate_us"]) - float(row.get("xla_us", 0.0))
 
 
 def _mean_bar(given: Sequence[Row], unsure: Unsure) -> float:
@@ -197,8 +341,8 @@ def coverage(errors: Errors) -> Iterator[str]:
 def _given(rows: Sequence[Row]) -> list[Row]:
     """Those that may be chosen on."""
     given = [row for row in rows if row["side"] == GIVEN and "tuned" not in row]
-    barred = [row for row in given if row.get("bar") is not None and row["family"] != _NO_CONFIG]
-    return [row for row in barred if is_measured(row)]
+    barred = [row for row in given if row.get("bar") is not None and is_measured(row)]
+    return [row for row in barred if row["family"] != _NO_CONFIG or "made_mb" in row]
 
 
 def _errors(given: Sequence[Row], pairs: Sequence[Pair], unsure: Unsure) -> Errors:

@@ -8,7 +8,9 @@ from benchmarks.calibration.error_bars import (
     _given,
     caution,
     coverage,
-    of_operations,
+    never_seen,
+    of_few,
+    timed_kinds,
     width,
 )
 
@@ -55,5 +57,31 @@ def test_what_operations_may_take_beside_their_time_is_apart_from_the_bar_of_a_c
     read = _errors([plain], [], unsure)
     assert read["XLA", "v6e"]["normalization"] == [pytest.approx(0.025)]
     assert unsure.bar(plain, 0.025) == pytest.approx(0.1)
-    timed = of_operations([plain], unsure)["timed_kinds"]["value"]
-    assert timed == ["", "convolution"]  # by a tenth of the row at least
+
+
+def test_a_kind_is_timed_where_nine_of_ten_of_enough_given_rows_are_within_their_bars():
+    by_kind = {"": 60.0, "gather": 40.0, "sort": 5.0}
+    good = [
+        row(family="a", id=n, xla_us=110.0, operations_run=1, by_kind=by_kind, limited_by="XLA")
+        for n in range(9)
+    ]
+    bad = good[0] | {"id": 9, "time_us": 300.0}
+    assert timed_kinds([*good, bad]) == ["", "gather"]  # of a sort too little
+    assert timed_kinds([*good[1:], bad]) == timed_kinds(good[:4]) == []
+
+
+def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():
+    """What ten families say of the next: Student's t against a normal distribution."""
+    assert of_few(4) == pytest.approx(2.132 / 1.645, abs=1e-3)
+    assert of_few(10_000) == pytest.approx(1, abs=1e-3)
+    parts_us = {"vector and matrix issue": 100.0, "DMA latency waits": 10.0}
+    rows = [
+        row(family=f"pallas_mosaic_tpu_{name}", steps=11, parts_us=parts_us, limited_by="compute")
+        for name in ("ragged_dot", "flash_attention")
+    ]
+    known = never_seen({KERNELS: {name: [0.1] for name in ("ragged_dot", "ragged dot", "b")}}, rows)
+    assert known["other"]["never seen"]["value"] == round(0.1 * of_few(2), 3)
+    assert known["other"]["shortest step"]["value"] == known["other"]["step"]["value"] * 10 == 10
+    shares = {"vector and matrix issue": 1.0, "DMA latency waits": 0.091}
+    assert known["shown"]["value"] == shares
+    assert known["seen"]["value"] == ["pallas_tpu_ragged_dot_", "splash_mqa_fwd"]

@@ -91,22 +91,18 @@ def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
     different = {row.program: row for row in ordered if row.model == MODEL}.values()
     if not different:
         return None
-    kernels, plain = (
-        max(
-            filter(None, (_bar(chosen), _bar([r for r in chosen if not r.from_file]))), default=None
-        )
-        for chosen in (
-            [row for row in different if row.config is not None],
-            [row for row in different if row.config is None],
-        )
-    )
     return MeasuredBars(
         rows=len(different),
         families=len({row.key.kernel for row in different}),
         from_file=sum(row.from_file for row in different),
-        kernels=kernels,
-        xla=plain,
+        kernels=_wider([row for row in different if row.config is not None]),
+        xla=_wider([row for row in different if row.config is None]),
     )
+
+
+def _wider(rows: Sequence[MeasuredProgram]) -> float | None:
+    both = _bar(rows), _bar([row for row in rows if not row.from_file])
+    return max(filter(None, both), default=None)
 
 
 def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
@@ -132,6 +128,5 @@ def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str)
     known_us = min(known_us, whole_us)  # the rest: the kernel
     kernel_us = max(whole_us - known_us, (bars.kernels or 0.0) * estimate.kernel_us)
     error = (kernel_us + max(known_us, (bars.xla or 0.0) * xla_us)) / estimate.time_us
-    if error <= estimate.error * (1 + ROUNDING):
-        return estimate
-    return replace(estimate, error=error)
+    is_wider = error > estimate.error * (1 + ROUNDING)
+    return replace(estimate, error=error) if is_wider else estimate

@@ -189,11 +189,10 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     if any(op.space in ("any", "hbm") for op in moved):  # what it needs of them is in its listing
         hbm_bytes = (run["hbm_bytes_read"] + run["hbm_bytes_written"]) * cores
     explained = _explanation(trace, run, chip)
-    compute_us = _core_us(run)
     limit = regime(run["parts"])
     return Estimate(
         time_us=float(run["us_shared"]),
-        compute_us=compute_us,
+        compute_us=_core_us(run),
         memory_us=hbm_bytes / (cores * chip.hbm_bytes_per_s) * 1e6,
         overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
         fill_us=explained.part_us(parts.FILL),
@@ -207,7 +206,9 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
         error=error_bar(
             chip.chip.value,
             limit,
-            compute_us / max(1, run["steps"]),
+            dict(explained.parts_us),
+            run["steps"],
+            name=trace.name,
             links_share=min(1.0, run["link_cycles"] / max(1, run["cycles_shared"])),
             is_fitted=run["is_fitted"],
         ),

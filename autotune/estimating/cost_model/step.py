@@ -139,8 +139,7 @@ def _error(kind: StepKind, basis: Basis, chip: str, group: Sequence[TimedOperati
         return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
     guess = constants.hardware("arithmetic_error")
     if kind is StepKind.KERNEL:
-        known = constants.kernel_error(chip) if basis is Basis.SIMULATED else None
-        return guess if known is None else known
+        return (basis is Basis.SIMULATED and constants.kernel_error(chip)) or guess
     known = _xla_error(kind, chip, [each for each in group if each.exposed_us > 0])
     return max(known or guess, 0.0 if basis is Basis.SIMULATED else guess)
 

@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from autotune.domain.explanation import ISSUE, LANES, MATRIX, SCALAR
 from autotune.domain.key import Chip
 from autotune.estimating.simulator.outcome import UnfitError
 
@@ -110,34 +111,41 @@ def element_kind(opcode: str) -> str:
 def error_bar(
     chip: str,
     limited_by: str,
-    step_us: float = math.inf,
+    parts_us: Mapping[str, float] = _NOTHING,
+    steps: int = 0,
     *,
+    name: str = "",
     links_share: float = 0.0,
     is_fitted: bool = True,
 ) -> float | None:
-    """Return the relative error that nine of ten kernels of a family never seen stay within: as
-    hardware showed for the chip and for what limits the kernel. None where nothing is known of the
-    chip, or where as much may be missing as the time.
+    """Return the relative error that nine of ten kernels stay within: narrower where kernels that
+    are called ``name`` were timed, wider by what no time shows (docs/results/accuracy.md). None of
+    a chip that is not known, or where as much of a step may be missing as the core takes for it.
 
-    Latency counts where steps are short, and hardware showed it for few. ``step_us``: what the core
-    takes for a step without waits, of which some is missing where a chip's stalls are not known.
-    ``links_share``: of the time, in which links move bytes or are waited for.
-    ``is_fitted``: whether constants are known for the libtpu that made the listing.
+    ``parts_us``: of ``steps`` grid steps. ``links_share``: of the time, in which links move bytes
+    or are waited for. ``is_fitted``: whether constants are known for the libtpu of the listing.
     """
-    if chip not in bars()["kernels"]:
+    never_seen = kernel_error(chip)
+    if never_seen is None:
         return None
-    hardware = _hardware()
-    latency = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
-    unmeasured = float(hardware["all"]["unmeasured_latency_error"]["value"]) if latency else 0.0
-    links = float(hardware["all"]["remote_error"]["value"]) * links_share
+    is_seen = name.startswith(tuple(bars()["seen"]["value"]))
     limited = 0.0 if limited_by == "links" else _bar("error", limited_by)
-    known = max(limited, _bar("kernels", chip), unmeasured, links)
+    known = max(_bar("kernels", chip) if is_seen else never_seen, limited)
+    known = max(known + _unlike(chip, parts_us, steps), hardware("remote_error") * links_share)
     known += 0.0 if is_fitted else _bar("other", "toolchain")
-    missing = hardware[chip].get("missing_step_cycles")
-    if missing is None:
-        return known
-    missing_us = missing["value"] / load(chip).clock_hz * 1e6
-    return known + missing_us / step_us if missing_us < step_us else None
+    missing_us = _hardware()[chip].get("missing_step_cycles", {"value": 0})["value"]
+    missing_us *= steps / load(chip).clock_hz * 1e6
+    core_us = sum(parts_us.get(part, 0.0) for part in (ISSUE, SCALAR, MATRIX, LANES)) or math.inf
+    return known + missing_us / core_us if missing_us < core_us else None
+
+
+def _unlike(chip: str, parts_us: Mapping[str, float], steps: int) -> float:
+    shown: dict[str, float] = bars()["shown"]["value"]
+    own_us = {part: parts_us.get(part, 0.0) for part in shown}
+    whole_us = sum(own_us.values()) or math.inf
+    beyond = sum(max(0.0, us / whole_us - shown[part]) for part, us in own_us.items())
+    more = max(0.0, steps / whole_us - 1 / _bar("other", "shortest step"))
+    return _bar("part", chip) * beyond + _bar("other", "step") * more
 
 
 def xla_error(
@@ -172,10 +180,8 @@ def link_bytes_per_us(chip: str) -> float:
 
 
 def kernel_error(chip: str) -> float | None:
-    """Return the error bar of kernels of a chip, whatever limits them; None where none is known."""
-    if chip not in bars()["kernels"]:
-        return None
-    return max(_bar("kernels", chip), *(_bar("error", kind) for kind in bars()["error"]))
+    """Return the bar of kernels of a family never seen, None where nothing is known of the chip."""
+    return _bar("other", "never seen") if chip in bars()["kernels"] else None
 
 
 def matrix_share(chip: str) -> float:
