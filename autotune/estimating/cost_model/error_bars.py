@@ -101,8 +101,7 @@ def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
 
 
 def _wider(rows: Sequence[MeasuredProgram]) -> float | None:
-    both = _bar(rows), _bar([row for row in rows if not row.from_file])
-    return max(filter(None, both), default=None)
+    return max(filter(None, (_bar(rows), _bar([r for r in rows if not r.from_file]))), default=None)
 
 
 def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
