@@ -21,7 +21,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from autotune.domain.explanation import HBM, PARTS, XLA
+from autotune.domain.explanation import HBM, LATENCY, PARTS, XLA
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
     Errors,
@@ -63,6 +63,7 @@ _UNSURE = {  # a part beyond what given rows show, where the latency of reads wa
     0.41: "libtpu's own read latency makes the 128-row blocks of the JAX docs on v5e so much too "
     "slow (docs/explanation/simulator.md: latency)",
 }
+_WAITING, _WAITING_STEP_US = "v5e", 0.35  # where short steps that wait for reads were timed
 _MOSTLY = 0.5  # of a time: such a part is known
 _SHORT = 2  # times the shortest step
 _KERNELS, _XLA = "kernels", "XLA"
@@ -189,9 +190,21 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
             "source": f"what the kernels of given rows are called begins with these: {where}",
         },
         "shown": {
-            "value": shown(rows),
-            "source": f"the largest share of each part in {len(rows)} given rows; what waits for "
-            f"HBM alone plain XLA shows: {where}",
+            chip: {
+                "value": shown(rows) | ({LATENCY: 1.0} if chip == _WAITING else {}),
+                "source": f"the largest share of each part in {len(rows)} given rows; what waits "
+                f"for HBM alone plain XLA shows, and for latency the matmuls of v5e: {where}",
+            }
+            for chip in constants.CHIPS
+        },
+        "shortest step": {
+            chip: {"value": _WAITING_STEP_US, "source": "the matmuls of the JAX docs, 525 cycles"}
+            if chip == _WAITING
+            else {
+                "value": round(min(map(step_us, rows)), 2),
+                "source": f"us, of {len(rows)} given rows: {where}",
+            }
+            for chip in constants.CHIPS
         },
         "part": {
             chip: {"value": known, "source": _UNSURE[known]}
@@ -209,10 +222,6 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
                 "value": round(_short_steps(rows), 3),
                 "source": f"us: the largest error of a step in given rows whose steps take at most "
                 f"{_SHORT} times the shortest: {where}",
-            },
-            "shortest step": {
-                "value": round(min(map(step_us, rows)), 2),
-                "source": f"us, of {len(rows)} given rows: {where}",
             },
         },
     }

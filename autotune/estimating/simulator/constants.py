@@ -140,11 +140,11 @@ def error_bar(
 
 
 def _unlike(chip: str, parts_us: Mapping[str, float], steps: int) -> float:
-    shown: dict[str, float] = bars()["shown"]["value"]
+    shown: dict[str, float] = bars()["shown"][chip]["value"]
     own_us = {part: parts_us.get(part, 0.0) for part in shown}
     whole_us = sum(own_us.values()) or math.inf
     beyond = sum(max(0.0, us / whole_us - shown[part]) for part, us in own_us.items())
-    more = max(0.0, steps / whole_us - 1 / _bar("other", "shortest step"))
+    more = max(0.0, steps / whole_us - 1 / _bar("shortest step", chip))
     return _bar("part", chip) * beyond + _bar("other", "step") * more
 
 
