@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from packaging.requirements import Requirement
 
+from autotune.cli.main import cli
 from tests.samples.dockerfiles import DOCKERFILES, FOLDER, ROOT, stages, wanted_python
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
@@ -34,6 +36,17 @@ def test_scripts_can_be_started_and_stop_at_an_error():
     for script in FOLDER.rglob("*.sh"):
         assert script.stat().st_mode & 0o111, script
         assert re.search(r"^set -eu$", script.read_text(), re.M), script
+
+
+@each
+def test_all_packages_are_copied_and_the_command_is_ours(dockerfile):
+    *_, build, final = stages(dockerfile.read_text())
+    copied = {file for step in build.all("COPY") for file in step.words[:-1]}
+    assert copied > {"autotune", "db", "kernels", "service"}
+    assert final.one("ENTRYPOINT").words == ["autotune"]
+    command, *options = final.one("CMD").words
+    helped = CliRunner().invoke(cli, [command, "--help"])
+    assert helped.exit_code == 0 and all(o in helped.output for o in options if o[:2] == "--")
 
 
 def test_the_builder_gets_what_is_copied_and_no_more():
