@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table as Columns
 
 from autotune.compiling.pool import CompilerPool
+from autotune.domain.comparison import expected_range
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Evidence, Trial
-from autotune.domain.xla_verdict import expected_range
 from autotune.searching.subject import SearchLimits, explore_space
 from autotune_db import SqlStore, open_store
 from benchmarks.harness.searching import run_search

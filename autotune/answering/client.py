@@ -26,8 +26,7 @@ from weakref import WeakMethod
 from autotune.answering import matching
 from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.answering.generation import GENERATION, RETRY_AFTER_S
-from autotune.answering.http import Remote
-from autotune.answering.http_answers import read_answer
+from autotune.answering.http import Remote, read_answer
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError

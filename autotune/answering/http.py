@@ -1,15 +1,23 @@
 """Calls to a service over HTTP, with the standard library only: it runs before models start."""
 
 import json
+import logging
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from autotune.answering.matching import DEFAULT, EXACT, KINDS, RULE, Match, MatchKind, default_match
+from autotune.domain.codec import from_data
 from autotune.domain.errors import InvalidInputError, ServiceError
+from autotune.domain.key import Key, may_be_same
+from autotune.domain.problem import Config
+from autotune.domain.record import Record, RecordCheck
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
+
 
 TOKEN_VARIABLE = "AUTOTUNE_TOKEN"  # noqa: S105 (the name of a variable)
 
@@ -100,3 +108,52 @@ def _sentence(content: bytes) -> str:
         return str(json.loads(content)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return repr(content[:80])
+
+
+_log = logging.getLogger("autotune")
+
+
+def read_answer(key: Key | None, data: Mapping[str, Any]) -> Match:
+    """``key``: what was asked, where that is known. Raises ``ServiceError`` for an answer to
+    something else."""
+    if "error" in data:
+        return _default(str(data["error"]["message"]))
+    kind = data["match"]
+    if kind not in KINDS:  # a newer service has words that cannot be judged here
+        word = repr(str(kind)[:50])
+        return _default(
+            f"the service answered {word}, which this version does not know: upgrade it"
+        )
+    record = data["record"] and from_data(Record, data["record"])
+    if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
+        raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
+    config: Config | None = record.config if record else None
+    if record is not None and data["config"] != data["record"]["config"]:
+        config = from_data(Config, data["config"])
+        if config != record.config and kind != RULE:
+            raise ServiceError("it answered with a config that is not the one of its record")
+    check = from_data(RecordCheck, data["check"]) if data.get("check") else None
+    return Match(
+        kind=MatchKind(kind),
+        config=config,
+        record=record,
+        why=str(data["why"]),
+        check=check,
+        expected_regret=data.get("expected_regret"),
+    )
+
+
+def _default(why: str) -> Match:
+    _log.warning("autotune: a kernel takes its default: %s", why)
+    return default_match(why=why)
+
+
+def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
+    if record is None or key is None:
+        return True
+    if kind == EXACT:
+        return may_be_same(record.key, key)
+    recorded, asked = (
+        (k.kernel, k.fingerprint, k.chip, k.problem.dtype) for k in (record.key, key)
+    )
+    return recorded == asked

@@ -16,8 +16,11 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache, partial, reduce
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from autotune.answering.generation import GENERATION
@@ -27,7 +30,6 @@ from autotune.declaring.discovery import named_kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import Problem, parsed_parts
 from autotune.domain.workload import Workload, load_workload
-from autotune.python.importing import WHEN_IMPORTED
 from autotune.python.tuned import Tuned, error_sentence
 from autotune.tables.hooks import (
     ENVIRONMENT,
@@ -38,6 +40,49 @@ from autotune.tables.hooks import (
 )
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 from autotune.tables.table import UNTYPED
+
+_Task = Callable[[], None]
+
+
+class _WhenImported(MetaPathFinder):
+    """``then``: at once where a module is there. Tasks raise nothing."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, list[_Task]] = {}
+
+    def then(self, module: str, task: _Task) -> None:
+        if module in sys.modules:
+            task()
+            return
+        self._tasks.setdefault(module, []).append(task)
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def forget(self) -> None:
+        """What is still to be done."""
+        self._tasks.clear()
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        """As whoever else finds it."""
+        tasks = self._tasks.pop(name, None)
+        if tasks is None:
+            return None
+        spec = find_spec(name)
+        self._tasks[name] = tasks
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: ModuleType) -> None:
+                execute(module)
+                for task in self._tasks.pop(name, ()):
+                    task()
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
+WHEN_IMPORTED = _WhenImported()
+
 
 WORKLOAD = "AUTOTUNE_WORKLOAD"
 

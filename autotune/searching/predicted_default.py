@@ -9,11 +9,10 @@ default compiles at all is then said by the rules and the arithmetic of VMEM alo
 from collections.abc import Sequence
 from math import exp, inf
 
-from autotune.domain.comparison import beats
+from autotune.domain.comparison import beats, expected_range
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
-from autotune.domain.xla_verdict import expected_range
 from autotune.searching.surrogate import Posterior
 
 _NINE_OF_TEN = 1.645  # deviations of a normal distribution

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from autotune.domain.comparison import XlaVerdict, by_estimate, expected_range
 from autotune.domain.evidence import Measurement, Proof, ProofLevel, Standard, Timed, Verdict
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import Decision, Evidence, GateState, Method, Record, Standing
 from autotune.domain.store import CandidateState, Rechecked
-from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
 from autotune.wording.match import finding, known_finding
 from autotune.wording.outcome import kind_and_reason, ran_text, reason_of, verdict_reason
 from autotune.wording.units import counted, error_bar, micros, ratio

@@ -1,4 +1,6 @@
-"""What the words mean, each in one sentence where it stands."""
+"""What the words of the pages mean, and sentences about the queue."""
+
+from autotune.domain.job import Ending, Request
 
 TERMS: dict[str, str] = {
     "snapshot": "An immutable, numbered set of records: who asks for the same number gets the same "
@@ -32,3 +34,23 @@ TERMS: dict[str, str] = {
     "pin": "A pinned record is served for its problem, whatever is published later.",
     "job": "A request for a search, which a worker takes from the queue.",
 }
+
+
+ENDINGS = {
+    Ending.DIED: "its worker was not heard of again",
+    Ending.LATE: "its lease ended before its worker was done; that worker has stopped",
+    Ending.FAILED: "its worker could not go on",
+}
+
+
+def why_waiting(asked: Request, workers: int) -> str:
+    """What a queued job waits for. ``workers``: how many are at work on other jobs."""
+    needs = f"a worker with {asked.kernel}"
+    if asked.fingerprint:
+        needs += f" of the source {asked.fingerprint}"
+    if asked.toolchain:
+        needs += f" and {asked.toolchain}"
+    if not workers:
+        return f"No worker is at work. It needs {needs}: autotune worker"
+    busy = "1 worker is" if workers == 1 else f"{workers} workers are"
+    return f"{busy} busy with other jobs. It needs {needs}."

@@ -1,15 +1,25 @@
-"""How far searches are: a row for each key that was searched, overwritten."""
+"""How far searches are, what was tuned together, and profiles of trials: each as it was last."""
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
 from autotune.domain.browsing import SearchStatus
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
+from autotune.domain.workload import TunedWorkload
 from autotune_db import query, rows
-from autotune_db.tables import SEARCHES, to_text
+from autotune_db.rows import AnyRow
+from autotune_db.tables import PROFILES, SEARCHES, WORKLOADS, from_text, to_text
 from autotune_db.transaction import Adapter, writes
+
+if TYPE_CHECKING:
+    from autotune.estimating.simulator.drawing.picture import ConfigProfile
 
 
 class SqlSearches(Adapter):
@@ -36,3 +46,56 @@ class SqlSearches(Adapter):
         return self._first(
             select(SEARCHES).where(SEARCHES.c.key_id == key_id), rows.status_from_row
         )
+
+
+class SqlProfiles(Adapter):
+    """By the number of the trial in the whole database."""
+
+    @writes
+    def save(self, connection: Connection, trial_id: int, profile: "ConfigProfile") -> None:
+        values = {"content": to_text(to_data(profile)), "created_at": self._clock()}
+        query.upsert(connection, PROFILES, {"trial_id": trial_id}, values)
+
+    def find(self, trial_ids: Sequence[int]) -> Mapping[int, "ConfigProfile"]:
+        wanted = select(PROFILES).where(PROFILES.c.trial_id.in_(trial_ids))
+        return dict(self._rows(wanted, lambda row: (int(row.trial_id), profile_from_row(row))))
+
+
+def profile_from_row(row: AnyRow) -> "ConfigProfile":
+    from autotune.estimating.simulator.drawing.picture import ConfigProfile  # no lookup needs it
+
+    return from_data(ConfigProfile, from_text(row.content))
+
+
+_MOST_NAMES = 1_000
+
+
+class SqlWorkloads(Adapter):
+    """By name; ``datetime``: when it was tuned."""
+
+    @writes
+    def save(self, connection: Connection, workload: TunedWorkload) -> None:
+        """In the place of the one of its name."""
+        name = workload.name.encode(errors="replace").decode()  # of a file, maybe in no encoding
+        content = to_text(to_data(replace(workload, name=name)))
+        values = {"content": content, "tuned_at": self._clock()}
+        query.upsert(connection, WORKLOADS, {"name": name}, values)
+
+    def names(self) -> Sequence[tuple[str, datetime]]:
+        """The thousand tuned last, the last one first."""
+        newest = WORKLOADS.c.tuned_at.desc(), WORKLOADS.c.id
+        wanted = select(WORKLOADS.c.name, WORKLOADS.c.tuned_at).order_by(*newest)
+        return self._rows(wanted.limit(_MOST_NAMES), lambda row: (row.name, row.tuned_at))
+
+    def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:
+        wanted = select(WORKLOADS).where(WORKLOADS.c.name == name)
+        return self._first(wanted, workload_from_row)
+
+
+def workload_from_row(row: AnyRow) -> tuple[TunedWorkload, datetime]:
+    return _workload(row.content), row.tuned_at
+
+
+@lru_cache(maxsize=4)  # ten thousand problems take half a second
+def _workload(content: str) -> TunedWorkload:
+    return from_data(TunedWorkload, from_text(content))

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from autotune.domain.comparison import expected_range
 from autotune.domain.explanation import StepCost
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem, make_config
 from autotune.domain.record import default_trial
-from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
 from autotune.estimating.roofline import roofline
 from autotune.estimating.space import Candidate, Space

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from autotune.cli.job_watch import JobWatch
+from autotune.cli.worker import JobWatch
 from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
 from autotune.domain.record import Record

@@ -146,8 +146,8 @@ class CompilerWorker:
         return profile.profile_config(self._kernel(question), question, self.dump)
 
     def do_changes(self, question: protocol.ListChanges) -> protocol.PossibleChanges:
-        from autotune.compiling.child.changes.costs import missing_costs
         from autotune.compiling.child.changes.rewriting import possible_changes
+        from autotune.compiling.child.changes.rules import missing_costs
 
         staged = build.stage(*self._candidate(question))
         changes = (*possible_changes(staged.traced.jaxpr), *missing_costs(staged.calls))

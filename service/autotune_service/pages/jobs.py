@@ -9,7 +9,7 @@ from typing import Any
 from autotune.domain.codec import to_data
 from autotune.domain.job import LEASE_S, MOST_LOG, Job, State
 from autotune.domain.key import Key
-from autotune.wording.jobs import ENDINGS, why_waiting
+from autotune.wording.terms import ENDINGS, why_waiting
 from autotune.wording.units import seconds
 from autotune_db.browse import JOB_ORDER
 from autotune_service.errors import HttpError

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
+from autotune.domain.comparison import XlaVerdict, by_estimate, by_measurement, expected_range
 from autotune.domain.evidence import MeasuredConfig, Timed
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import Method, Record
-from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement, expected_range
 from autotune.wording.facts import FACTS
 from autotune.wording.measurement import against_others, measured_line, run_line
 from autotune.wording.publication import VERDICTS, estimated_baseline, measured_baseline

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child.chips import compile_only_target, told_of
-from autotune.compiling.child.compile import hlo, matching, module
+from autotune.compiling.child.compile import hlo, module
 from autotune.compiling.child.compile.hlo import KernelCall
 from autotune.compiling.child.compile.scheduled import flat, scheduled
 from autotune.compiling.child.devices import abstract_mesh
@@ -185,7 +185,7 @@ def _by_call(
     calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, FinalListing]
 ) -> list[MadeCall]:
     """What became of each call that runs."""
-    made = zip(calls, matching.match(calls, compiled), strict=True)
+    made = zip(calls, hlo.match(calls, compiled), strict=True)
     return [_made(call, compiled, listed) for call, compiled in made if call.runs != 0]
 
 

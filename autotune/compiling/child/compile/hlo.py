@@ -1,8 +1,10 @@
 """What the compiled HLO module says of its Pallas calls."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from autotune.compiling.child.trace.pallas_call import Call
 
 _USED = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
@@ -56,3 +58,30 @@ def instructions(text: str) -> Iterator[tuple[bool, str]]:
     """Each instruction of a text, and whether its computation returns it."""
     _, *pieces = _INSTRUCTION.split(text)
     return ((root is not None, body) for root, body in zip(pieces[::2], pieces[1::2], strict=True))
+
+
+_OTHER = re.compile(r"[^A-Za-z0-9_.-]")  # XLA writes them as underscores
+
+
+def match(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> list[KernelCall | None]:
+    """For each call of the function the compiled one: of its shapes and, where several have those,
+    of its name; those that are alike in both go in their order. None for one that XLA has dropped,
+    or merged with another that does the same to the same operands."""
+    left = list(compiled)
+    matched: list[KernelCall | None] = []
+    for call in calls:
+        alike = [
+            candidate
+            for candidate in left
+            if (list(candidate.operands), list(candidate.results)) == call.shapes()
+        ]
+        named = [
+            candidate
+            for candidate in alike
+            if candidate.name.startswith(_OTHER.sub("_", call.name))
+        ]
+        chosen = next(iter(named or alike), None)
+        if chosen is not None:
+            left.remove(chosen)
+        matched.append(chosen)
+    return matched

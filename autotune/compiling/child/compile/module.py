@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
-from autotune.compiling.child.compile.arithmetic import products
 from autotune.compiling.child.compile.computations import (
     ARRAY,
     SAME,
@@ -27,7 +26,7 @@ from autotune.compiling.child.compile.computations import (
 )
 from autotune.compiling.child.compile.hlo import CYCLES, PALLAS_CALL
 from autotune.compiling.child.compile.origins import Origins
-from autotune.compiling.child.compile.transfers import transfer
+from autotune.compiling.child.compile.transfers import products, transfer
 from autotune.domain.explanation import Phase, ScheduledOperation
 from autotune.estimating.simulator.constants import PRECISE, SPATIAL
 

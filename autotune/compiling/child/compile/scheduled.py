@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from autotune.compiling import libtpu
-from autotune.compiling.child.compile import matching, module
+from autotune.compiling.child.compile import hlo, module
 from autotune.compiling.child.compile.hlo import KernelCall
 from autotune.compiling.child.listings import FinalListing
 from autotune.compiling.child.trace.pallas_call import Call
@@ -30,7 +30,7 @@ def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict
     """Of each compiled call the function's; those that XLA has copied are of the same."""
     known: dict[str, Call] = {}
     while left := [kernel for kernel in compiled if kernel.name not in known]:
-        made = zip(calls, matching.match(calls, left), strict=True)
+        made = zip(calls, hlo.match(calls, left), strict=True)
         matched = {kernel.name: call for call, kernel in made if kernel}
         known |= matched
         if not matched:

@@ -15,9 +15,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend.core import jaxpr_as_fun
 
-from autotune.compiling.child.changes.costs import missing_costs
 from autotune.compiling.child.changes.rewriting import changed, possible_changes
-from autotune.compiling.child.changes.rules import BODY_RULES
+from autotune.compiling.child.changes.rules import BODY_RULES, missing_costs
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from autotune.compiling.child.compile import operation_times
-from autotune.compiling.child.compile.operation_times import OperationTimes
+from autotune.compiling.child.compile import step as operation_times
+from autotune.compiling.child.compile.step import OperationTimes
 from autotune.compiling.child.listings import FinalListing
 from autotune.domain.key import Chip
 from autotune.estimating.simulator.assembly import AssemblyError
