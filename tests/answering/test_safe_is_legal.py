@@ -12,9 +12,8 @@ from autotune.answering.rule_answers import ruled_config
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import DescribeChip, DescribeKernel, ListChoices, TraceConfig, Traces
-from autotune.domain.key import Chip, Key
-from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Config
+from autotune.domain.key import Chip
+from autotune.domain.outcome import Estimated
 from autotune.domain.record import Evidence
 from autotune.estimating.legality import violation
 from autotune.estimating.simulator import MODEL
@@ -86,8 +85,6 @@ DRAWN = {
     "rmsnorm": lambda draw: f"{8 * draw.randint(16, 1024)}x{draw.choice((512, 2048))}",
 }
 TAUGHT, ASKED, COMPILED = 9, 40, 2
-
-Lessons = dict[Key, list[tuple[Config, Estimate]]]
 
 
 def _long(draw):

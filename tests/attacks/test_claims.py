@@ -2,10 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -22,10 +20,10 @@ from autotune.domain.record import CheckVerdict, Evidence, Trial
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, as_record_check
 from autotune.domain.token import WRITER
 from autotune.wording.match import why
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.matching import NOON, question, record
 from tests.servers.commands import autotune_here
-from tests.servers.service import Running, running, until
+from tests.servers.service import running, until
 from tests.service.test_checks_routes import check
 
 MATMUL = KernelSpec(
@@ -45,8 +43,6 @@ DEFAULT = Evidence(config=GOOD.replace(axes=(("bm", 128), ("bk", 128), ("bn", 12
 HONEST = replace(record(KEY), config=GOOD, default=DEFAULT)
 NOBODY = "http://127.0.0.1:9"
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"}
-
-Door = Callable[[Running, SqlStore, Path, bool], object]
 
 
 def lookup(service, _, __, claimed):

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
-from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, OutOfVmem
+from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import ConfigProfile, Picture
 from autotune.wording.profile_files import with_xla
@@ -75,18 +75,6 @@ def test_one_trial_shows_every_part_and_fact(tmp_path):
     assert rows["VMEM by operand"].endswith("args[0] 64 KiB, outputs 2.00 MiB")
     assert rows["spills"].endswith("none")
     assert max(map(len, text.splitlines()[4:])) <= LOG_WIDTH
-
-
-def test_each_of_several_calls_is_shown(tmp_path):
-    """By ``explain``; the trial's page has the same facts."""
-    calls = (
-        CallTime(name="gate", runs=1, time_us=60, limited_by="HBM", vmem_used_bytes=2 << 20),
-        CallTime(name="up", runs=3, time_us=23, limited_by="compute", vmem_used_bytes=1 << 20),
-    )
-    stored(tmp_path, replace(SLOW, calls=calls))
-    text = " ".join(explained(tmp_path, "1").split())
-    assert "gate 60.0 µs, limited by HBM, 2.00 MiB of VMEM" in text
-    assert "3 times up 23.0 µs, limited by compute, 1.00 MiB of VMEM" in text
 
 
 def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path):
@@ -174,13 +162,6 @@ def test_what_is_published_is_explained_and_not_what_was_tried_last(tmp_path):
         store.save_record(dbsamples.record(first))
     stored(tmp_path, FAST, key=last)
     assert "with jax 0.0.1" in explained(tmp_path, "matmul", "--shape", "m=4096,k=128,a=1")
-
-
-def test_show_says_the_vmem_of_what_is_not_timed(tmp_path):
-    refused = NotEstimated(reason="no model", vmem_used_bytes=3 << 20, program="p")
-    stored(tmp_path, refused)
-    text = autotune_here("show", "1", cwd=tmp_path).stdout
-    assert "compiled, not estimated, no model" in text and "VMEM 3.00 MiB" in text
 
 
 def measured(folder, run):

@@ -9,24 +9,21 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from autotune.cli.misses import misses
-from autotune.cli.reports import print_workload
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import ReadOnce, fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.evidence import Measurement, Timed, Verdict
+from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.problem import Config, ProblemSpec
 from autotune.domain.record import Evidence, GateState
 from autotune.estimating.simulator import MODEL
 from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.searching.subject import SearchLimits
-from autotune.wording.publication import why_estimated
-from autotune.wording.report import measured_table, print_report, report_html, report_text
+from autotune.wording.report import print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial
@@ -95,23 +92,6 @@ def test_a_notebook_displays_nothing_beside_what_is_returned(monkeypatch):
     monkeypatch.setattr("rich.jupyter.display", lambda *_: shown_beside.append(1))
     assert "winner" in report_text(reported()) and "winner" in report_html(reported())
     assert not shown_beside
-
-
-@pytest.mark.parametrize("width", [80, 120, 130])
-def test_tables_of_problems_break_no_word(width, monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("COLUMNS", str(width))
-    key = replace(records.key(), kernel="vllm_ragged_paged_attention")
-    default = Evidence(config=None, time_us=None, expected_us=1234.5, expected_error=0.12)
-    record = replace(records.record(), default=default, is_default=True)
-    published = replace(reported().publication, record=record)
-    tuned = replace(reported(), key=key, trials=(), search=None, publication=published)
-    print_workload([tuned], [], [], "here", [], as_json=False)
-    with open_store(str(tmp_path / "asked.db"), create=True) as store:
-        store.save_misses({(key, "another toolchain"): 1234})
-    misses.main(["--db", str(tmp_path / "asked.db")], standalone_mode=False)
-    parts = capsys.readouterr().out.replace(",", " ").split()
-    for word in (key.kernel, *str(key.problem).split(",")):
-        assert parts.count(word) == 2
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -285,42 +265,3 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended, tmp_path):
         tuned = searched_before(store, TASK, plan, ReadOnce())
         assert tuned is not None and tuned.publication is not None
         assert tuned.publication.winner == won
-
-
-FOUND = Measurement(
-    method="device time",
-    device="TPU v5 lite, device 1 of 4",
-    stopped_by="settled",
-    drift=0.002,
-    timed=(
-        Timed(config=make_config({"b": 1}), samples_us=(4.0, 4.2), ratio=1.0, low=1.0, high=1.0),
-        Timed(config=None, samples_us=(9.0,), ratio=2.25, low=2.1, high=2.4, slower=True),
-        Timed(config=make_config({"b": 2}), samples_us=(), refused="it aborts"),
-    ),
-)
-
-
-def test_the_table_shows_measurement_and_estimate_apart():
-    trial = SimpleNamespace(config=make_config({"b": 1}), time_us=5.5)
-    console = Console(width=120)
-    with console.capture() as capture:
-        console.print(measured_table(FOUND, [trial]))
-    text = capture.get()
-    for said in (
-        "device time",
-        "4.1 µs",
-        "5.5 µs",
-        "plain XLA",
-        "2.250",
-        "2.100 to 2.400",
-        "it aborts",
-    ):
-        assert said in text
-
-
-@pytest.mark.parametrize(
-    ("attached", "says"),
-    [([], "no TPU is attached"), ([Chip.V5E, Chip.V5E], "a v5e is attached, no v6e")],
-)
-def test_why_a_search_stays_an_estimate(attached, says):
-    assert says in why_estimated(Chip.V6E, attached)

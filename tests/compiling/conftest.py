@@ -1,7 +1,6 @@
 """Each test has a folder of its own for what compilers leave, and must leave nothing there."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -10,8 +9,6 @@ import pytest
 from autotune.compiling.process import CompilerProcess
 
 FAKE = Path(__file__).parents[1] / "fakes" / "worker.py"
-
-MakeProcess = Callable[..., CompilerProcess]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Typed questions: what each kind of answer, or death, becomes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,8 +36,6 @@ PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
 CANDIDATE = {"ref": REF, "problem": PROBLEM, "config": make_config({"block": 0}), "chip": Chip.V5E}
 COMPILE, DRAW = CompileConfig(**CANDIDATE), ProfileConfig(**CANDIDATE, steps=3)
 TRACED = {"ok": to_data(Traces([]))}
-
-Reply = Callable[[dict[str, Any]], Any]
 
 
 class Scripted:

@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,14 +20,11 @@ from autotune.compiling.process import (
     ChildDiedError,
     ChildTimedOutError,
     CompilerInterruptedError,
-    CompilerProcess,
 )
 from autotune.compiling.process_tree import MemoryWatch
 from autotune.domain.compilers import Underway
 from autotune.domain.errors import CompilerUnavailableError
 from tests.servers.service import until
-
-MakeProcess = Callable[..., CompilerProcess]
 
 HANG = {"kind": "hang"}
 

@@ -17,7 +17,6 @@ from autotune_db.tables import digest
 from tests.samples.records import estimate, key, save_trial, trial
 
 text = st.text(st.characters(codec=None))
-finite = st.floats(allow_nan=False, allow_infinity=False)
 values = st.one_of(st.integers(), st.booleans(), text)
 names = st.lists(text, unique=True, max_size=5)
 configs = st.builds(

@@ -77,7 +77,6 @@ def thrice(x):
     return x * 3
 '''
 
-Edit = tuple[str, str, str]
 
 HARMLESS = {
     "both": [

@@ -1,8 +1,6 @@
 """A config that is known not to work under a toolchain is handed out there by no door."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -20,7 +18,7 @@ from autotune.domain.store import KeyResult
 from autotune.python.tuned import Tuned
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, running, until
+from tests.servers.service import running, until
 from tests.service.test_checks_routes import check
 
 KERNEL = Kernel(
@@ -86,7 +84,6 @@ def read(data):
 
 
 DOORS = (lookup, batch, one_question, client, client_without_the_service, bundle, model)
-Door = Callable[[Running, Path], Config | None]
 
 
 @pytest.fixture

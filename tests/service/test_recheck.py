@@ -1,7 +1,6 @@
 """What is pushed is claimed until a worker of the service has checked it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from unittest import mock
 
@@ -10,7 +9,6 @@ import pytest
 from autotune.cli.worker import JobWatch
 from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
-from autotune.domain.record import Record
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, Rechecked
 from autotune.publishing.jobs.worker import Worker
 from autotune_db import candidates
@@ -21,8 +19,6 @@ from tests.servers.commands import autotune_here
 from tests.servers.service import asked, running, until
 from tests.service.test_checks_routes import check
 from tests.service.test_writing_routes import body, trial
-
-Found = Callable[[Record], Rechecked]
 
 
 class SameToolchain(FakeCompilers):

@@ -62,23 +62,6 @@ def test_what_was_measured_stands_beside_what_was_estimated(timed, path):
         assert words in plain(text)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({}, "Plain XLA was measured to be faster: it took 6.6 µs, 0.80 times as long"),
-        (
-            {"ratio": 1.2, "low": 1.1, "high": 1.3, "slower": True},
-            "Plain XLA was measured to be slower: it took 6.6 µs, 1.20 times as long",
-        ),
-        ({"ratio": 1.0, "low": 0.9, "high": 1.1}, "Plain XLA was measured, and cannot be told"),
-    ],
-)
-def test_plain_xla_is_put_into_words(fresh, store, changes, says):
-    rows = tuple(replace(t, **changes) if t.config is None else t for t in RUN.timed)
-    publish(fresh, store, timed_record(question(), replace(RUN, timed=rows)))
-    assert says in plain(html(fresh, "/keys/1"))
-
-
 def test_a_void_run_is_shown_and_decides_nothing(fresh, store):
     run = replace(RUN, void=f"the device changed {EVIL}")
     publish(fresh, store, timed_record(question(), run, "estimated"))
