@@ -43,9 +43,9 @@ from autotune.publishing.tuning import tune_one
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import SearchLimits
 from autotune.tables.rule_maker import LeftOut, RuleMaker
+from autotune.wording.match import no_rule
 from autotune.wording.outcome import kind_and_reason
 from autotune.wording.publication import publication_reason
-from autotune.wording.rules import no_rule
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, subject_of
 

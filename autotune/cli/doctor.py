@@ -15,9 +15,14 @@ from importlib.metadata import PackageNotFoundError
 import click
 
 from autotune.cli.shared import database_and_json, interpreter_options, print_json
-from autotune.compiling.environments.environment import environments, environments_folder
-from autotune.compiling.environments.packages import pip_install, unmet
-from autotune.compiling.environments.probe import CannotCompile, probe
+from autotune.compiling.environments.environment import (
+    CannotCompile,
+    environments,
+    environments_folder,
+    pip_install,
+    probe,
+    unmet,
+)
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.key import Chip

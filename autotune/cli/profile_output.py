@@ -96,9 +96,8 @@ def write(
     unfold: bool,
 ) -> None:
     """Profiles in a format, into a file or to the terminal. ``data``: what is said as JSON."""
-    from autotune.wording import profile_files
     from autotune.wording.profile import print_profiles, profiles_text
-    from autotune.wording.profile_page import page
+    from autotune.wording.profile_page import folded_stacks, page, perfetto_trace, pprof
 
     if form is Format.TABLE and output is None:
         print_profiles(named, unfold=unfold)
@@ -107,9 +106,9 @@ def write(
         Format.TABLE: lambda: f"{title}\n{profiles_text(named, unfold=unfold)}",
         Format.JSON: lambda: json.dumps(data, indent=2, default=str) + "\n",
         Format.HTML: lambda: page(title, named),
-        Format.PERFETTO: lambda: profile_files.perfetto_trace(named),
-        Format.FOLDED: lambda: profile_files.folded_stacks(named),
-        Format.PPROF: lambda: profile_files.pprof(named),
+        Format.PERFETTO: lambda: perfetto_trace(named),
+        Format.FOLDED: lambda: folded_stacks(named),
+        Format.PPROF: lambda: pprof(named),
     }
     content = makers[form]()
     if output is None:

@@ -11,8 +11,8 @@ from autotune.domain.compilers import DescribeKernel, DescribeToolchain
 from autotune.domain.key import Identity, identity_of, parse_chip
 from autotune.domain.record import Record
 from autotune.domain.rule import NoRule, ShapeRule
+from autotune.wording.match import by_rule, no_rule
 from autotune.wording.output import echo
-from autotune.wording.rules import by_rule, no_rule
 
 
 @click.command()

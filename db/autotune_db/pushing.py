@@ -14,8 +14,7 @@ from autotune.domain.record import Check, Record, Standing
 from autotune.domain.store import KeyResult, Pushed
 from autotune_db import in_force, query, rows
 from autotune_db.audit import note, some_of
-from autotune_db.checks import save_check
-from autotune_db.known_checks import Finding, noted, publish, with_findings, with_known_checks
+from autotune_db.checks import Finding, noted, publish, save_check, with_findings, with_known_checks
 from autotune_db.query import in_parts, sum_up
 from autotune_db.tables import CHECKS, RECORDS, TRIALS
 from autotune_db.transaction import Adapter, writes

@@ -10,7 +10,7 @@ from autotune.domain.key import Chip, Key
 from autotune.domain.record import Change, Record, Snapshot
 from autotune.domain.rule import ShapeRule
 from autotune_db import audit, in_force, query, rows, snapshots
-from autotune_db.known_checks import add_records, renew, with_known_checks
+from autotune_db.checks import add_records, renew, with_known_checks
 from autotune_db.rows import AnyRow
 from autotune_db.tables import KEYS, RECORDS, SNAPSHOTS
 from autotune_db.transaction import Adapter, reads, writes

@@ -13,11 +13,16 @@ from autotune_db.checks import SqlChecks
 from autotune_db.damage_list import SqlDamage
 from autotune_db.engine import HEAD, bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
-from autotune_db.known_configs import SqlCalibrations, SqlKnownConfigs
 from autotune_db.misses import SqlMisses
 from autotune_db.pushing import SqlPushes
 from autotune_db.records import SqlRecords, SqlSnapshots
-from autotune_db.searches import SqlProfiles, SqlSearches, SqlWorkloads
+from autotune_db.searches import (
+    SqlCalibrations,
+    SqlKnownConfigs,
+    SqlProfiles,
+    SqlSearches,
+    SqlWorkloads,
+)
 from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials

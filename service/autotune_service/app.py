@@ -28,10 +28,15 @@ from autotune_db import SqlStore, open_store
 from autotune_service import errors
 from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
+from autotune_service.errors import booted_at
 from autotune_service.middleware import calls, metrics
-from autotune_service.middleware.access import Access, AccessMiddleware
+from autotune_service.middleware.access import (
+    Access,
+    AccessMiddleware,
+    HostsMiddleware,
+    allowed_hosts,
+)
 from autotune_service.middleware.body import BodyMiddleware
-from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.event_stream import live
@@ -41,7 +46,6 @@ from autotune_service.pages.routes import router as pages
 from autotune_service.pages.static_files import assets, prepare
 from autotune_service.settings import Settings
 from autotune_service.snapshot_cache import SnapshotCache
-from autotune_service.troubles import booted_at
 
 _log = logging.getLogger("autotune.service")
 

@@ -28,8 +28,7 @@ from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_costs import term_us
 from autotune.tables.rule_fit import known_of, make_rule, undivided
 from autotune.tables.rule_maker import LeftOut, best_form, judged
-from autotune.wording.match import why
-from autotune.wording.rules import by_rule
+from autotune.wording.match import by_rule, why
 from tests.samples.matching import NOON, SPEC, older, question, record
 from tests.samples.rule_costs import call_us
 

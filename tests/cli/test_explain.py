@@ -11,7 +11,7 @@ from autotune.domain.explanation import OperationTime
 from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import ConfigProfile, Picture
-from autotune.wording.profile_files import with_xla
+from autotune.wording.profile_page import with_xla
 from autotune.wording.screen import LOG_WIDTH
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples

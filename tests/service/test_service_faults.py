@@ -22,7 +22,7 @@ from autotune.domain.errors import StoreError
 from autotune.domain.store import KeyResult
 from autotune.domain.token import ADMIN
 from autotune_db import SqlStore, open_store
-from autotune_service import troubles as trouble
+from autotune_service import errors as trouble
 from autotune_service.app import MissBuffer
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import publish, running, until

@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from autotune.wording.profile import Profiles
-from autotune.wording.profile_files import folded_stacks, perfetto_trace, pprof
-from autotune.wording.profile_page import fragment, page
+from autotune.wording.profile_page import folded_stacks, fragment, page, perfetto_trace, pprof
 from tests.samples.line_profiles import EVIL, HELPER, LINE, profiled
 
 

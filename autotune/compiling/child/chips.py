@@ -19,8 +19,7 @@ from autotune.compiling.child.devices import (
     forget_info,
     tpu_info,
 )
-from autotune.compiling.child.listings import listings
-from autotune.compiling.child.options import compile_with
+from autotune.compiling.child.listings import compile_with, listings
 from autotune.compiling.child.serving import StageError
 from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.compilers import OPTION

@@ -23,12 +23,14 @@ from packaging.version import Version
 from autotune.compiling.environments.environment import (
     LIBTPU,
     Environment,
+    Interpreter,
     checked,
     environments,
     keep,
+    last_words,
     name_of,
+    probe,
 )
-from autotune.compiling.environments.probe import Interpreter, last_words, probe
 from autotune.domain.errors import AutotuneError, InvalidInputError
 
 _NAMES = tuple(f"python3.{minor}" for minor in range(11, 16))

@@ -1,21 +1,127 @@
-"""An environment on disk, and finding the one that is meant."""
+"""An environment on disk, finding the one that is meant, what JAX an interpreter has (found out in
+a process of its own), and which of the packages that this one asks for are there."""
 
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
+import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import platformdirs
+from packaging.requirements import Requirement
 from packaging.version import Version
 
-from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
+from autotune.domain.version import NAME, installed_version
+
+_LACKS = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_PACKAGE_OF = {"absl": "absl-py"}  # where the package is not called like the module
+_LIMIT_S = 120.0
+_ASK = """
+import json, platform
+from importlib.metadata import version
+import jax, jaxlib
+from jax.experimental import pallas, topologies
+from jax.experimental.pallas import tpu
+import numpy
+names = ("jax", "jaxlib", "libtpu")
+print(json.dumps({"python": platform.python_version(), **{n: version(n) for n in names}}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """One that can compile."""
+
+    python_version: str
+    toolchain: Toolchain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannotCompile:
+    """``lacks``: the package whose absence it is, if it is one; ``message``: its last words."""
+
+    lacks: str | None
+    message: str
+
+
+def probe(python: str) -> Interpreter | CannotCompile:
+    """Imports there what the compiling child does."""
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", _ASK],
+            capture_output=True,
+            text=True,
+            env={"JAX_PLATFORMS": "cpu", "PATH": ""},
+            timeout=_LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return CannotCompile(lacks=None, message=str(error))
+    if done.returncode:
+        lacks = _LACKS.search(done.stderr)
+        module = lacks[1].partition(".")[0] if lacks else None
+        package = _PACKAGE_OF.get(module, module) if module else None
+        return CannotCompile(lacks=package, message=last_words(done.stderr))
+    facts = json.loads(done.stdout.splitlines()[-1])
+    return Interpreter(python_version=facts.pop("python"), toolchain=Toolchain(**facts))
+
+
+def last_words(text: str) -> str:
+    """The line that says most: the first one that speaks of an error, else the last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error")]
+    return (errors or lines or ["it left no message"])[-1][:300]
+
+
+def unmet(extra: str = "") -> list[str]:
+    """What ``extra`` (empty: the base) asks for and is not there in a version that will do."""
+    return [
+        _written(asked)
+        for asked in _asked(extra)
+        if (installed := installed_version(asked.name)) is None
+        or not asked.specifier.contains(installed, prereleases=True)
+    ]
+
+
+def extra_of(module: str) -> str | None:
+    """The first extra that brings a module along; None where none does."""
+    extras = ("store", "search", "serve", "postgres")
+    return next(
+        (e for e in extras if module in {requirement.name for requirement in _asked(e)}), None
+    )
+
+
+def pip_install(extra: str) -> str:
+    """The command for it, from where this installation came: an index may not have it."""
+    origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
+    vcs = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
+    return f"pip install '{NAME}[{extra}]" + (f" @ {vcs}{origin['url']}'" if origin else "'")
+
+
+def _written(requirement: Requirement) -> str:
+    """``name>=1``, without the extra that asks for it."""
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}"
+
+
+def _asked(extra: str) -> Iterator[Requirement]:
+    for line in requires(NAME) or ():
+        requirement = Requirement(line)
+        of_base = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if of_base == (not extra) and (
+            requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        ):
+            yield requirement
+
 
 FOLDER_VARIABLE = "AUTOTUNE_ENVIRONMENTS"
 LIBTPU = "+libtpu."

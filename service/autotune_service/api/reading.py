@@ -34,9 +34,8 @@ from autotune_service.dependencies import (
     store,
     tagged,
 )
-from autotune_service.errors import HttpError
+from autotune_service.errors import HttpError, troubles
 from autotune_service.middleware.metrics import CONTENT_TYPE
-from autotune_service.troubles import troubles
 
 router = APIRouter(prefix="/v1", tags=["registry"], dependencies=[KNOWN_PARAMETERS])
 unversioned = APIRouter(

@@ -11,10 +11,9 @@ from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Key
 from autotune.domain.record import Record, Standing
 from autotune_service.dependencies import refuse_parameters_but, store
-from autotune_service.errors import HttpError
+from autotune_service.errors import HttpError, troubles
 from autotune_service.pages.filters import Query, number_of
 from autotune_service.snapshot_cache import IndexedSnapshot
-from autotune_service.troubles import troubles
 
 T = TypeVar("T")
 

@@ -8,12 +8,51 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-from autotune.domain.key import Chip, Toolchain
+from autotune.domain.key import Chip, Key, Toolchain
+from autotune.domain.record import Record
 from autotune.wording.units import ratio
+from autotune_db.browse import SqlBrowse
+from autotune_service.pages.call import once_for_each_snapshot
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.gains import Gain
 from autotune_service.pages.render import kernel_path, link
-from autotune_service.snapshot_cache import Published
+from autotune_service.pages.speed import speed
+from autotune_service.snapshot_cache import IndexedSnapshot, Published
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Of one record. ``key_id``: the number of its key; ``is_predicted``: the default was not
+    compiled. Times as fast are as measured where that decided, else as estimated."""
+
+    key: Key
+    key_id: int
+    time_us: float
+    over_default: float | None
+    over_xla: float | None
+    is_predicted: bool = False
+
+
+@once_for_each_snapshot
+def gains(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Mapping[int, Gain]:
+    """By the number of the key. For a thread: all records are looked at."""
+    records = list(snapshot.index)
+    numbers = browse.numbers([record.key for record in records])
+    known = [_gain(record, numbers[record.key]) for record in records if record.key in numbers]
+    return {gain.key_id: gain for gain in known}
+
+
+def _gain(record: Record, key_id: int) -> Gain:
+    fast = speed(record)
+    known = fast.measured_over_default or fast.over_default
+    return Gain(
+        key=record.key,
+        key_id=key_id,
+        time_us=record.estimate.time_us,
+        over_default=known or fast.predicted_over_default,
+        is_predicted=not known and record.default.is_predicted,
+        over_xla=fast.measured_over_xla or fast.over_xla_own,
+    )
+
 
 DEFAULT = "its default"
 _STEPS = 70  # places of a lane: dots that fall on one of them are one dot

@@ -14,9 +14,8 @@ from autotune.domain.job import Job, State
 from autotune_db.browse import SqlBrowse
 from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first
-from autotune_service.pages.gains import gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.lanes import Lanes, cards, lanes_of
+from autotune_service.pages.lanes import Lanes, cards, gains, lanes_of
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times

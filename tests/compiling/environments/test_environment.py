@@ -14,13 +14,13 @@ from autotune.compiling.environments import create
 from autotune.compiling.environments.create import fitting_interpreter
 from autotune.compiling.environments.environment import (
     FOLDER_VARIABLE,
+    CannotCompile,
     Environment,
     environments,
     find_environment,
     keep,
     remove,
 )
-from autotune.compiling.environments.probe import CannotCompile
 from autotune.domain.errors import AutotuneError, InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
 from tests.servers.commands import assert_one_sentence, autotune_here

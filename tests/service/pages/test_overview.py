@@ -7,8 +7,7 @@ import pytest
 
 from autotune.domain.job import Progress
 from autotune.domain.workload import TunedEntry, TunedWorkload
-from autotune_service.pages.gains import Gain
-from autotune_service.pages.lanes import Scale, dots
+from autotune_service.pages.lanes import Gain, Scale, dots
 from tests.samples.dashboard import claimed_job, estimated, html, plain, published, trial, wanted
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question

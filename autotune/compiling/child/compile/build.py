@@ -15,8 +15,7 @@ from autotune.compiling.child.compile import hlo, module
 from autotune.compiling.child.compile.hlo import KernelCall
 from autotune.compiling.child.compile.scheduled import flat, scheduled
 from autotune.compiling.child.devices import abstract_mesh
-from autotune.compiling.child.listings import FinalListing, listings, program
-from autotune.compiling.child.options import compile_with
+from autotune.compiling.child.listings import FinalListing, compile_with, listings, program
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import Call

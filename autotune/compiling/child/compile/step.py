@@ -21,9 +21,8 @@ from autotune.compiling.child.compile.scheduled import (
     timed,
 )
 from autotune.compiling.child.devices import abstract_mesh
-from autotune.compiling.child.listings import Arriving
+from autotune.compiling.child.listings import Arriving, compile_with
 from autotune.compiling.child.loading import Loader
-from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import Call

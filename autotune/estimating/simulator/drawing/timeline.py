@@ -15,7 +15,6 @@ from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.dma import RunningTotals
 from autotune.estimating.simulator.drawing import activity as activities
-from autotune.estimating.simulator.drawing.columns import Columns, Row, label
 from autotune.estimating.simulator.drawing.picture import (
     BYTES,
     CORE,
@@ -23,9 +22,12 @@ from autotune.estimating.simulator.drawing.picture import (
     READS,
     STEPS,
     WRITES,
+    Columns,
     Picture,
+    Row,
     TraceSlice,
     Track,
+    label,
 )
 from autotune.estimating.simulator.extrapolation import finish
 from autotune.estimating.simulator.lowering import (
