@@ -119,12 +119,7 @@ class ServiceAnswers:
         return answers
 
     def lookup_shape(
-        self,
-        kernel: str,
-        words: ProblemWords,
-        *,
-        chip: str,
-        toolchain: Toolchain,
+        self, kernel: str, words: ProblemWords, *, chip: str, toolchain: Toolchain
     ) -> matching.Match:
         """The answer for a problem that is named without a call, for the newest version of the
         kernel that has records: the service knows its dimensions.

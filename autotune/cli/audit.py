@@ -46,12 +46,7 @@ table_options = click.option(
 @shared.interpreter_options
 @shared.database_and_json
 def import_table(
-    table: str,
-    form: str | None,
-    chip: str | None,
-    python: str,
-    database: str | None,
-    as_json: bool,
+    table: str, form: str | None, chip: str | None, python: str, database: str | None, as_json: bool
 ) -> None:
     """Read TABLE, and start the next searches of its problems from its configs.
 
@@ -100,10 +95,7 @@ def _specs(kernels: Collection[str], python: str) -> dict[str, KernelSpec]:
 
 
 def _known(
-    source: FoundTable,
-    row: TableRow,
-    specs: Mapping[str, KernelSpec],
-    left: list[dict[str, str]],
+    source: FoundTable, row: TableRow, specs: Mapping[str, KernelSpec], left: list[dict[str, str]]
 ) -> list[KnownConfig]:
     try:
         configs = source.format.configs(row)[0]
@@ -121,10 +113,7 @@ def _left(source: FoundTable, place: str, reason: str) -> dict[str, str]:
 
 
 def _print(
-    tables: list[FoundTable],
-    known: list[KnownConfig],
-    new: int,
-    left: list[dict[str, Any]],
+    tables: list[FoundTable], known: list[KnownConfig], new: int, left: list[dict[str, Any]]
 ) -> None:
     for source in tables:
         rows, unread = len(source.rows), len(source.unread)
@@ -181,8 +170,7 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_USED, Reach.REFUSED)
     help="What the table does not say of its problems.",
 )
 @shared.output_option(
-    "--markdown",
-    help="Write what is found as Markdown, for an issue or a pull request.",
+    "--markdown", help="Write what is found as Markdown, for an issue or a pull request."
 )
 @shared.compiler_options
 @shared.database_and_json

@@ -70,10 +70,7 @@ def calibrate(
     given = [] if file is None else _read(file)
     chip = given[0].key.chip if given else _attached()
     problems = calibrating.problems_of(given) if given else calibrating.catalogue()
-    with (
-        shared.open_database(database, create=True) as store,
-        shared.one_compiler(python) as pool,
-    ):
+    with shared.open_database(database, create=True) as store, shared.one_compiler(python) as pool:
         toolchain = pool.ask(DescribeToolchain())
         times = calibrating.times_of(given) if given else calibrating.attached(pool, python, device)
         try:

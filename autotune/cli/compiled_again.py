@@ -44,11 +44,7 @@ def profiles_again(
 
 
 def try_around(
-    store: Store,
-    pool: Compilers,
-    stored: StoredTrial,
-    ref: KernelRef,
-    say: Callable[[str], None],
+    store: Store, pool: Compilers, stored: StoredTrial, ref: KernelRef, say: Callable[[str], None]
 ) -> None:
     """Compile the next values of each axis, and the other grid orders, that no trial with a time
     changes alone. What was compiled are trials like those of a search."""

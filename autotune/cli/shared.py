@@ -93,9 +93,7 @@ def _takes_jax(command: F) -> F:
 interpreter_options = together(
     _takes_jax,
     click.option(
-        "--jax",
-        metavar="VERSION",
-        help="Compile with the JAX of an environment of `autotune env`.",
+        "--jax", metavar="VERSION", help="Compile with the JAX of an environment of `autotune env`."
     ),
     click.option(
         "--python",

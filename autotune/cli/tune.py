@@ -265,10 +265,7 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
     help="Search with this value of an axis only.",
 )
 @click.option(
-    "--only",
-    multiple=True,
-    metavar="AXIS=A,B,…",
-    help="Search with these values of an axis only.",
+    "--only", multiple=True, metavar="AXIS=A,B,…", help="Search with these values of an axis only."
 )
 @click.option(
     "--tune-compiler-option",

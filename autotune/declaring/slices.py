@@ -8,9 +8,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def reachable(
-    body: list[ast.stmt],
-    wanted: set[str],
-    prepare: Callable[[ast.stmt], None] = lambda _: None,
+    body: list[ast.stmt], wanted: set[str], prepare: Callable[[ast.stmt], None] = lambda _: None
 ) -> tuple[list[ast.stmt], set[str]]:
     """The statements that define ``wanted`` or what these use, in their order, and all the names
     that they use. With them what changes what they use: ``TABLE.update(…)``,

@@ -20,16 +20,7 @@ from enum import Enum
 from functools import cache, partial
 from math import isfinite
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    overload,
-)
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 T = TypeVar("T")
 

@@ -211,10 +211,7 @@ def read_workload(text: str) -> Workload:
     if not problems and not invalid and not undeclared:
         raise InvalidInputError("the workload has no problems: it needs [[problem]] tables")
     return Workload(
-        problems=tuple(problems),
-        **general,
-        undeclared=tuple(undeclared),
-        invalid=tuple(invalid),
+        problems=tuple(problems), **general, undeclared=tuple(undeclared), invalid=tuple(invalid)
     )
 
 

@@ -25,14 +25,7 @@ from shlex import quote
 from typing import Any
 
 from autotune.answering.generation import GENERATION
-from autotune.answering.matching import (
-    DEFAULT,
-    EXACT,
-    KINDS,
-    Match,
-    MatchKind,
-    checked_kinds,
-)
+from autotune.answering.matching import DEFAULT, EXACT, KINDS, Match, MatchKind, checked_kinds
 from autotune.answering.sources import ENVIRONMENT, Source, is_strict, with_settings
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import call_text

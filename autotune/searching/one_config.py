@@ -170,11 +170,7 @@ def config_judge(compilers: questions.Compilers, subject: Subject) -> ConfigJudg
     default = spaces.default_config(choices)
     passed_on = spaces.passed_on_of(compilers, ref, problem, default, chip)
     return ConfigJudge(
-        compilers=compilers,
-        subject=subject,
-        choices=choices,
-        default=default,
-        passed_on=passed_on,
+        compilers=compilers, subject=subject, choices=choices, default=default, passed_on=passed_on
     )
 
 

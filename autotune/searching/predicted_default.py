@@ -23,10 +23,7 @@ def predicted(default: Config, posterior: Posterior, place: int, error: float) -
     """Of the candidate at ``place``; ``error``: what earlier predictions were within."""
     bar = max(error, _NINE_OF_TEN * float(posterior.deviation[place]))
     return Evidence(
-        config=default,
-        time_us=None,
-        expected_us=exp(posterior.mean[place]),
-        expected_error=bar,
+        config=default, time_us=None, expected_us=exp(posterior.mean[place]), expected_error=bar
     )
 
 

@@ -40,9 +40,7 @@ HEADS = {
     Cause.LATENCY: "~latency",
     Cause.LINKS: "~devices",
 }
-NOTES = {
-    ProfileNote.NO_LINES: "this libtpu names no lines of source: what has a name is named",
-}
+NOTES = {ProfileNote.NO_LINES: "this libtpu names no lines of source: what has a name is named"}
 
 
 class TableLine(NamedTuple):

@@ -194,10 +194,7 @@ def _verification(proof: Proof, ran: str, *, is_right: bool) -> str:
     return text + f"; verified with jax {proof.jax}" * bool(proof.jax)
 
 
-_AGREES = {
-    Standard.REFERENCE: "correct",
-    Standard.DEFAULT: GateState.AGREES,
-}
+_AGREES = {Standard.REFERENCE: "correct", Standard.DEFAULT: GateState.AGREES}
 _RUN_IN = {
     ProofLevel.FULL: "Pallas TPU interpret mode",
     ProofLevel.ONE_CORE: "Pallas TPU interpret mode with one core and without race detection",

@@ -43,11 +43,7 @@ class SqlPushes(Adapter):
 
     @writes
     def _take_in(
-        self,
-        connection: Connection,
-        specs: Sequence[KernelSpec],
-        given: Sequence[_Result],
-        by: str,
+        self, connection: Connection, specs: Sequence[KernelSpec], given: Sequence[_Result], by: str
     ) -> Pushed:
         query.one_publisher(connection)
         now, keys = self._clock(), [result.record.key for result in given]

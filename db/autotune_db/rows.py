@@ -42,11 +42,7 @@ AnyRow = Row[*tuple[Any, ...]]
 
 
 def kernel_values(spec: KernelSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "fingerprint": spec.fingerprint,
-        "spec": to_text(to_data(spec)),
-    }
+    return {"name": spec.name, "fingerprint": spec.fingerprint, "spec": to_text(to_data(spec))}
 
 
 def kernel_from_row(row: AnyRow) -> KernelSpec:

@@ -14,11 +14,7 @@ from autotune.compiling.farm.cluster import RayCluster, SlotLostError, answer_of
 from autotune.compiling.farm.slots import Slots
 from autotune.compiling.limits import CANDIDATE_LIMIT_S, DEFAULT_MEMORY_BYTES
 from autotune.compiling.pool import PooledCompilers
-from autotune.compiling.process import (
-    ChildDiedError,
-    ChildTimedOutError,
-    CompilerInterruptedError,
-)
+from autotune.compiling.process import ChildDiedError, ChildTimedOutError, CompilerInterruptedError
 from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.sources import all_files
 from autotune.domain.codec import from_data

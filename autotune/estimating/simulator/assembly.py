@@ -245,10 +245,7 @@ def _start(phi: _Operation, starts: Mapping[int, int]) -> int:
 
 
 def _region_starts(
-    begins: Mapping[int, int],
-    where: Sequence[int],
-    branches: Mapping[int, int],
-    delay_slots: int,
+    begins: Mapping[int, int], where: Sequence[int], branches: Mapping[int, int], delay_slots: int
 ) -> dict[int, int]:
     """First bundle of each region that a branch leads to: after all that stands before it in the
     text and the delay slots of that, and nothing that stands behind it is earlier."""
@@ -269,10 +266,7 @@ def _region_starts(
 
 
 def _printed_numbers(
-    where: Sequence[int],
-    branches: Mapping[int, int],
-    starts: Mapping[int, int],
-    delay_slots: int,
+    where: Sequence[int], branches: Mapping[int, int], starts: Mapping[int, int], delay_slots: int
 ) -> list[int]:
     """The number under which each bundle is printed, and how many there are.
 

@@ -70,10 +70,7 @@ def _simulate(
         clock_hz=chip.clock_hz,
         constants=chip.libtpu,
         is_fitted=_is_fitted(chip, libtpu),
-        notes=(
-            *_notes(listing, chip, libtpu, recording),
-            *extrapolation.notes(recording, drift),
-        ),
+        notes=(*_notes(listing, chip, libtpu, recording), *extrapolation.notes(recording, drift)),
     )
 
 

@@ -13,13 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from autotune.estimating.simulator import memory as memories
-from autotune.estimating.simulator.bundles import (
-    NEVER,
-    NO_MEMORY,
-    CallOperand,
-    Listing,
-    Operation,
-)
+from autotune.estimating.simulator.bundles import NEVER, NO_MEMORY, CallOperand, Listing, Operation
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.scalars import (
     Expression,

@@ -36,11 +36,7 @@ class Revision:
             return None
         root = self.folder / Path(ref.root).relative_to(self.tree) if ref.root else ""
         return replace(
-            ref,
-            path=str(path),
-            root=str(root),
-            copy=str(self.folder),
-            copy_of=str(self.tree),
+            ref, path=str(path), root=str(root), copy=str(self.folder), copy_of=str(self.tree)
         )
 
 

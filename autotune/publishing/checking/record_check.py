@@ -9,13 +9,7 @@ from datetime import UTC, datetime
 
 from autotune.declaring.calls.text import call_of
 from autotune.domain.comparison import margin
-from autotune.domain.compilers import (
-    CompileBaseline,
-    Compilers,
-    ListChoices,
-    VerifyConfig,
-    XlaCost,
-)
+from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig, XlaCost
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import (

@@ -125,11 +125,7 @@ class CheckRun:
                 return blank.unchecked(Unchecked.SOURCE_CHANGED, spec.fingerprint)
             self.store.save_kernel(spec)
             subject = Subject(
-                ref=ref,
-                spec=spec,
-                problem=prior.key.problem,
-                chip=chip,
-                toolchain=blank.toolchain,
+                ref=ref, spec=spec, problem=prior.key.problem, chip=chip, toolchain=blank.toolchain
             )
             check = RecordChecker(
                 compilers=self.compilers,

@@ -83,9 +83,7 @@ async def config(
 
 @router.get("/v1/configs/{kernel}/times", responses=dependencies.ERRORS)
 async def times(
-    request: Request,
-    kernel: Annotated[Printable, Path()],
-    asked: Annotated[TimesQuery, Query()],
+    request: Request, kernel: Annotated[Printable, Path()], asked: Annotated[TimesQuery, Query()]
 ) -> TimesResponse:
     """What a config took by estimate where it was tried for exactly this: a model whose own default
     is another one than a record was compared with asks for that."""

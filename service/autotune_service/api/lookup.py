@@ -251,9 +251,7 @@ async def _look_for_some(
 
 
 def _look_for(
-    asked: LookupRequest,
-    places: Sequence[int],
-    snapshot: IndexedSnapshot,
+    asked: LookupRequest, places: Sequence[int], snapshot: IndexedSnapshot
 ) -> list[tuple[str, Key | None, bytes]]:
     """How it fits, the key, and the answer."""
     accept = beside_default(KINDS if (given := asked.get("accept")) is None else given)

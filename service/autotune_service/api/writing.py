@@ -41,17 +41,10 @@ def _admin(request: Request) -> None:
 
 _ALL = [BEARER, KNOWN_PARAMETERS]
 router = APIRouter(
-    prefix="/v1",
-    tags=["publishing"],
-    responses=ERRORS,
-    dependencies=_ALL,
-    route_class=BodyRoute,
+    prefix="/v1", tags=["publishing"], responses=ERRORS, dependencies=_ALL, route_class=BodyRoute
 )
 admin_router = APIRouter(
-    prefix="/v1",
-    tags=["administration"],
-    responses=ERRORS,
-    dependencies=[*_ALL, Depends(_admin)],
+    prefix="/v1", tags=["administration"], responses=ERRORS, dependencies=[*_ALL, Depends(_admin)]
 )
 
 

@@ -115,11 +115,7 @@ def _progress(
     drawn = [_level(f"{name} {micros(us)}", across, us, c, d) for name, us, c, d in levels if us]
     times = [us for _, us in best] + [c.time_us for c in shown if c.time_us]
     times += [us for _, us, *_ in levels if us]
-    layout = {
-        "xaxis": xaxis,
-        "yaxis": time_axis(times),
-        "height": 440,
-    }
+    layout = {"xaxis": xaxis, "yaxis": time_axis(times), "height": 440}
     return {"data": [*_dots(shown, where), _best_line(best, end), *drawn], "layout": layout}
 
 

@@ -200,10 +200,7 @@ class TrialTable:
 
 
 def _plots(
-    call: PageCall,
-    searched: SearchedKey,
-    record: Record | None,
-    shown: Sequence[ShownTrial],
+    call: PageCall, searched: SearchedKey, record: Record | None, shown: Sequence[ShownTrial]
 ) -> Mapping[str, Figure | None]:
     if len(shown) < 2:  # a point makes no chart
         return {}

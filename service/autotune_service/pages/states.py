@@ -63,9 +63,7 @@ STATES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "in force": ("best", "what questions are answered from"),
         "served": ("best", "the answer for its problem now"),
     },
-    "next steps": {
-        "can gain": ("good", "other configs may be faster: it is far from its bound"),
-    },
+    "next steps": {"can gain": ("good", "other configs may be faster: it is far from its bound")},
 }
 WORDS = {word: state for group in STATES.values() for word, state in group.items()}
 

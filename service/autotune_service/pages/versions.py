@@ -99,11 +99,7 @@ def _times(shown: Sequence[ProblemRow]) -> Figure | None:
         return None
     best = _line(f"fastest, {BEFORE_GATE}", names, [s.best_us for s in old_first], "@best", "star")
     default = _line("default", names, [s.default_us for s in old_first], "@default", "square")
-    layout = {
-        "xaxis": axis("toolchain", type="category"),
-        "yaxis": time_axis(known),
-        "height": 340,
-    }
+    layout = {"xaxis": axis("toolchain", type="category"), "yaxis": time_axis(known), "height": 340}
     return described({"data": [best, default], "layout": layout})
 
 

@@ -155,9 +155,7 @@ def elsewhere(
     return [(*place, len(us), len(problems), sum(us)) for place, us in served.items() if us]
 
 
-def model_times(
-    shown: Sequence[WorkloadLine],
-) -> list[tuple[Chip, Toolchain, int, WeightedTimes]]:
+def model_times(shown: Sequence[WorkloadLine]) -> list[tuple[Chip, Toolchain, int, WeightedTimes]]:
     """All kernels of a model on each chip, by weight; and how many problems these are."""
     return [
         (*place, len(group), weighted_times(map(_times, group)))

@@ -39,10 +39,7 @@ def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict
 
 
 def scheduled(
-    text: str,
-    listed: Mapping[str, FinalListing],
-    chip: Chip,
-    kernels: Sequence[str] | None = None,
+    text: str, listed: Mapping[str, FinalListing], chip: Chip, kernels: Sequence[str] | None = None
 ) -> list[ScheduledOperation]:
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
     the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA

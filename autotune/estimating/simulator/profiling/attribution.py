@@ -17,13 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from autotune.domain.profile import (
-    Cause,
-    NamedPart,
-    Profile,
-    ProfileNote,
-    ProfileRow,
-)
+from autotune.domain.profile import Cause, NamedPart, Profile, ProfileNote, ProfileRow
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import (
     Listing,
