@@ -8,7 +8,7 @@ import pytest
 
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
-from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
+from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, OutOfVmem
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import ConfigProfile, Picture
 from autotune.wording.profile_page import with_xla
@@ -60,8 +60,12 @@ def test_the_heading_stands_in_the_terminal_or_the_file_and_not_twice(tmp_path):
     assert (tmp_path / "lines.txt").read_text().count("with jax 0.0.1") == 1
 
 
-def test_one_trial_shows_every_part_and_fact(tmp_path):
-    stored(tmp_path, SLOW)
+def test_one_trial_shows_every_part_fact_and_call(tmp_path):
+    calls = (
+        CallTime(name="gate", runs=1, time_us=60, limited_by="HBM", vmem_used_bytes=2 << 20),
+        CallTime(name="up", runs=3, time_us=23, limited_by="compute", vmem_used_bytes=1 << 20),
+    )
+    stored(tmp_path, replace(SLOW, calls=calls))
     text = explained(tmp_path, "1")
     cyrillic = autotune("explain", "1", cwd=tmp_path, env={"PYTHONIOENCODING": "iso8859-5"})
     assert (cyrillic.returncode, "?????" in cyrillic.stdout) == (0, True), cyrillic.stderr
@@ -74,6 +78,7 @@ def test_one_trial_shows_every_part_and_fact(tmp_path):
     assert rows["HBM traffic"].endswith("4.00 MiB, 4.00× the least possible 1.00 MiB")
     assert rows["VMEM by operand"].endswith("args[0] 64 KiB, outputs 2.00 MiB")
     assert rows["spills"].endswith("none")
+    assert "60.0 µs, limited by HBM, 2.00 MiB of VMEM; 3 times up" in " ".join(text.split())
     assert max(map(len, text.splitlines()[4:])) <= LOG_WIDTH
 
 
@@ -162,6 +167,13 @@ def test_what_is_published_is_explained_and_not_what_was_tried_last(tmp_path):
         store.save_record(dbsamples.record(first))
     stored(tmp_path, FAST, key=last)
     assert "with jax 0.0.1" in explained(tmp_path, "matmul", "--shape", "m=4096,k=128,a=1")
+
+
+def test_show_says_the_vmem_of_what_is_not_timed(tmp_path):
+    refused = NotEstimated(reason="no model", vmem_used_bytes=3 << 20, program="p")
+    stored(tmp_path, refused)
+    text = autotune_here("show", "1", cwd=tmp_path).stdout
+    assert "compiled, not estimated, no model" in text and "VMEM 3.00 MiB" in text
 
 
 def measured(folder, run):

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from autotune.cli.misses import misses
+from autotune.cli.reports import print_workload
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import ReadOnce, fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords
@@ -23,9 +25,10 @@ from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.searching.subject import SearchLimits
-from autotune.wording.report import print_report, report_html, report_text
+from autotune.wording.report import measured_table, print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records
+from tests.samples.dashboard import RUN
 from tests.samples.records import save_trial
 from tests.servers.commands import autotune
 
@@ -92,6 +95,23 @@ def test_a_notebook_displays_nothing_beside_what_is_returned(monkeypatch):
     monkeypatch.setattr("rich.jupyter.display", lambda *_: shown_beside.append(1))
     assert "winner" in report_text(reported()) and "winner" in report_html(reported())
     assert not shown_beside
+
+
+@pytest.mark.parametrize("width", [80, 120, 130])
+def test_tables_of_problems_break_no_word(width, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    key = replace(records.key(), kernel="vllm_ragged_paged_attention")
+    default = Evidence(config=None, time_us=None, expected_us=1234.5, expected_error=0.12)
+    record = replace(records.record(), default=default, is_default=True)
+    published = replace(reported().publication, record=record)
+    tuned = replace(reported(), key=key, trials=(), search=None, publication=published)
+    print_workload([tuned], [], [], "here", [], as_json=False)
+    with open_store(str(tmp_path / "asked.db"), create=True) as store:
+        store.save_misses({(key, "another toolchain"): 1234})
+    misses.main(["--db", str(tmp_path / "asked.db")], standalone_mode=False)
+    parts = capsys.readouterr().out.replace(",", " ").split()
+    for word in (key.kernel, *str(key.problem).split(",")):
+        assert parts.count(word) == 2
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -265,3 +285,12 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended, tmp_path):
         tuned = searched_before(store, TASK, plan, ReadOnce())
         assert tuned is not None and tuned.publication is not None
         assert tuned.publication.winner == won
+
+
+def test_the_table_shows_measurement_and_estimate_apart():
+    trial = SimpleNamespace(config=RUN.timed[0].config, time_us=5.5)
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(measured_table(RUN, [trial]))
+    said = "device time", "8.2 µs", "5.5 µs", "plain XLA", "11.000", "10.500 to 11.500", "it aborts"
+    assert [words for words in said if words not in capture.get()] == []

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from autotune.domain.comparison import NamedEstimate, compare
+import pytest
+
+from autotune.domain.comparison import NamedEstimate, XlaVerdict, by_measurement, compare
+from autotune.domain.evidence import Timed
 from tests.samples.estimates import estimate, parts
 
 
@@ -13,3 +16,17 @@ def test_other_chips_and_old_estimates_are_told_apart_by_their_error_bars():
     assert compare(one, other, alike=False).margin == 0.05
     old = NamedEstimate(name="old", estimate=replace(one.estimate, resolution=0.0))
     assert compare(old, other).tie
+
+
+@pytest.mark.parametrize(
+    ("interval", "slower", "verdict"),
+    [
+        ((0.75, 0.8, 0.85), False, XlaVerdict.MEASURED_FASTER),
+        ((1.1, 1.2, 1.3), True, XlaVerdict.MEASURED_SLOWER),
+        ((0.9, 1.0, 1.1), False, XlaVerdict.MEASURED_TIE),
+    ],
+)
+def test_plain_xla_that_was_measured(interval, slower, verdict):
+    low, ratio, high = interval
+    xla = Timed(config=None, samples_us=(6.6,), ratio=ratio, low=low, high=high, slower=slower)
+    assert by_measurement(xla) is verdict

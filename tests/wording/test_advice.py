@@ -7,6 +7,7 @@ from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.evidence import Proof, Standard, Verdict
 from autotune.domain.finding import (
     Advice,
+    MissingCost,
     SourceFinding,
     observations,
     sparse_operands,
@@ -90,6 +91,13 @@ def test_an_operand_that_leaves_lanes_empty_is_a_fact():
     assert said(observations=(seen,))[-1].startswith("  lse leaves 99% of the lanes empty")
 
 
+def test_a_cost_that_is_missing_is_said_with_its_figures_and_diff():
+    change = replace(finding(ChangeKind.COST_ESTIMATE).changes[0], value="8,0,64")
+    lines = said(costs=(MissingCost(change=change, diff="+cost\n"),))
+    text = "  cost_estimate=pl.CostEstimate(flops=8, transcendentals=0, bytes_accessed=64)"
+    assert lines[-2:] == [text, "  +cost"]
+
+
 def test_what_takes_little_time_is_no_fact():
     assert list(observations(profile(row(DOT, MATRIX=900), row(SUM, LANE_STALL=100)))) == []
 
@@ -100,6 +108,20 @@ def test_a_finding_says_what_it_was_compared_with_and_what_nobody_checked():
     (checked,) = (line for line in lines if "Checked" in line)
     assert "agrees with the kernel as it is" in checked
     assert "Not checked: other numbers" in checked and "the file with the diff was not" in checked
+
+
+def test_what_the_gate_refuses_is_left_out_with_its_reason():
+    wrong = finding(ChangeKind.UNROLLED)
+    refused = Verdict(ok=False, reason="output 0 is wrong")
+    lines = said(wrong=(SourceFinding(**{**_fields(wrong), "verdict": refused}),))
+    assert lines[-2].startswith("Left out: an unrolled loop (line 7) saves 20.0%")
+    assert "output 0 is wrong" in lines[-1]
+
+
+def test_what_compiles_only_so_says_so():
+    lines = said(findings=(finding(ChangeKind.WIDE_SUM, None),), reason="acc must be 32-bit")
+    assert "It has no time as it is: acc must be 32-bit" in lines
+    assert any("it compiles, and takes 8.0 µs ± 4%" in line for line in lines)
 
 
 def _fields(value):
