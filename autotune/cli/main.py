@@ -41,7 +41,7 @@ _GROUPS = {
         "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
         "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
         "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),
-        "log": ("autotune.cli.log:log", "Say who wrote what."),
+        "log": ("autotune.cli.database:log", "Say who wrote what."),
     },
     "Check": {
         "check": (
@@ -61,8 +61,8 @@ _GROUPS = {
     "Serve": {
         "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP, take what is pushed."),
         "worker": ("autotune.cli.worker:worker", "Run the tuning jobs of a service."),
-        "token": ("autotune.cli.token:token", "Make and revoke tokens for writing."),
-        "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
+        "token": ("autotune.cli.database:token", "Make and revoke tokens for writing."),
+        "snapshots": ("autotune.cli.database:snapshots", "Roll back, pin, prune."),
     },
     "Set up": {
         "doctor": ("autotune.cli.doctor:doctor", "Say what does not work here, and what to do."),
