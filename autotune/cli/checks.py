@@ -14,8 +14,7 @@ from typing import Any
 
 from autotune.answering.bundle import RecordBundle, bundle_from_bytes, read_bundle
 from autotune.answering.http import Remote
-from autotune.cli.problems import read_problem
-from autotune.cli.searched_source import places
+from autotune.cli.problems import places, read_problem
 from autotune.cli.shared import interpreter_of, new_pool, open_database
 from autotune.declaring.calls.text import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from autotune.cli.searched_source import kernel_of, source_now
+from autotune.cli.problems import kernel_of, source_now
 from autotune.cli.show import StoredTrial
 from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.comparison import part_effects

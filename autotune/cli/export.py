@@ -10,8 +10,7 @@ import click
 
 from autotune.answering.bundle import MOST_TRIED, bundle_to_bytes, new_bundle
 from autotune.cli import shared
-from autotune.cli.problems import problem_options, wanted_problem
-from autotune.cli.searched_source import source_changes
+from autotune.cli.problems import problem_options, source_changes, wanted_problem
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import identity_of

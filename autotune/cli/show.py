@@ -8,8 +8,13 @@ import click
 
 from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli import shared
-from autotune.cli.problems import called_problem, problem_options, searched_problem
-from autotune.cli.searched_source import key_now, source_change
+from autotune.cli.problems import (
+    called_problem,
+    key_now,
+    problem_options,
+    searched_problem,
+    source_change,
+)
 from autotune.domain import record as records
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data

@@ -21,8 +21,7 @@ from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.store import Store
 from autotune.estimating.cost_model.operation import relayout_us, xla_time
 from autotune.estimating.simulator import MODEL
-from autotune.measuring.process import MeasuringTask, measuring_process
-from autotune.measuring.session import XLA, RaceLimits, Session
+from autotune.measuring.session import XLA, MeasuringTask, RaceLimits, Session, measuring_process
 from autotune.publishing.publish import bound_us
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject, describe_subject

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable
 
 from autotune.domain.compilers import Compilers
-from autotune.measuring.process import MeasuringTask, measuring_process
-from autotune.measuring.session import RaceLimits, Session
+from autotune.measuring.session import MeasuringTask, RaceLimits, Session, measuring_process
 from autotune.publishing.estimated_ties import Measure
 from autotune.publishing.task import Plan
 from autotune.searching.subject import Subject

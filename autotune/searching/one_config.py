@@ -10,20 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import inf
+from math import exp, inf
 
 from autotune.domain import compilers as questions
+from autotune.domain.comparison import beats, expected_range
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import ChipInfo, Choices, Key
-from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.outcome import Estimated, Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, make_config
-from autotune.domain.record import Record, Trial, default_trial
+from autotune.domain.record import Evidence, Record, Trial, default_trial
 from autotune.domain.store import Store, TrialStore
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.estimating import space as spaces
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.searching.subject import Subject, axis_value
+from autotune.searching.surrogate import Posterior
 
 
 def keep_trials(
@@ -280,3 +282,35 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: spaces.Space) 
     by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
     alike = (by_blocks.get((config.axes, config.grid_order)) for config in won)
     return list(dict.fromkeys(filter(None, alike)))[:_MOST_WINNERS]
+
+
+_NINE_OF_TEN = 1.645  # deviations of a normal distribution
+_MOST_DOUBT = 0.2
+
+
+def predicted_default(default: Config, posterior: Posterior, place: int, error: float) -> Evidence:
+    """What other problems of the kernel say of a default at ``place`` that nobody compiled;
+    ``error``: what earlier predictions were within.
+
+    A winner is always compiled. What it is compared with need not be, where predictions have held
+    so far and the winner is faster than the prediction by more than all of them may be wrong. That
+    the default compiles at all is then said by the rules and the arithmetic of VMEM alone.
+    """
+    bar = max(error, _NINE_OF_TEN * float(posterior.deviation[place]))
+    return Evidence(
+        config=default, time_us=None, expected_us=exp(posterior.mean[place]), expected_error=bar
+    )
+
+
+def stands_for_default(default: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool:
+    """Whether the default need not be compiled: what was compiled here came out as predicted, and
+    something of it is surely faster; before anything was, what is ``hoped_us``."""
+    bar, least_us = default.expected_error or inf, expected_range(default)[0]
+    if not trials:
+        return hoped_us < least_us
+    if bar > _MOST_DOUBT:
+        return False
+    timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
+    surprises = [outcome.surprise for outcome in timed]
+    as_told = all(surprise is None or surprise <= bar for surprise in surprises)
+    return as_told and any(beats(outcome.estimate, default) for outcome in timed)

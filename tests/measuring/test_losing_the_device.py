@@ -12,8 +12,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import ProblemSpec, make_config
-from autotune.measuring.process import MeasuringTask
-from autotune.measuring.session import RaceLimits, Session
+from autotune.measuring.session import MeasuringTask, RaceLimits, Session
 from tests.fakes.compiler import FakeCompilers
 
 TIMES_US = {"c0": 50.0, "c1": 80.0, "xla": 120.0}

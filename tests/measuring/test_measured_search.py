@@ -7,8 +7,7 @@ from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import NOT_COMPARED
 from autotune.domain.key import Chip
-from autotune.measuring.process import MeasuringTask, measuring_process
-from autotune.measuring.session import RaceLimits, Session
+from autotune.measuring.session import MeasuringTask, RaceLimits, Session, measuring_process
 from autotune.publishing.publish import publish
 from autotune.searching.subject import SearchLimits, describe_subject, explore_space
 from autotune_db import open_store

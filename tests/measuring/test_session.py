@@ -18,8 +18,14 @@ from autotune.domain.evidence import (
 )
 from autotune.domain.key import KernelRef
 from autotune.domain.problem import ProblemSpec, make_config
-from autotune.measuring.process import Child, MeasuringTask, Program, measuring_process
-from autotune.measuring.session import RaceLimits, Session
+from autotune.measuring.session import (
+    Child,
+    MeasuringTask,
+    Program,
+    RaceLimits,
+    Session,
+    measuring_process,
+)
 
 pytestmark = pytest.mark.slow
 

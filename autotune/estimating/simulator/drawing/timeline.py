@@ -40,8 +40,7 @@ from autotune.estimating.simulator.lowering import (
 )
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
-from autotune.estimating.simulator.profiling.attribution import Owner, Places
-from autotune.estimating.simulator.profiling.purposes import Frames
+from autotune.estimating.simulator.profiling.attribution import Frames, Owner, Places
 from autotune.estimating.simulator.run import record, settle
 
 MOST_DMAS = 5000  # in one picture

@@ -13,8 +13,7 @@ from autotune.declaring.kernel import Array
 from autotune.domain.evidence import NotMeasured
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import ProblemSpec
-from autotune.measuring.process import CannotMeasureError, MeasuringTask
-from autotune.measuring.session import _check
+from autotune.measuring.session import CannotMeasureError, MeasuringTask, _check
 from tests.samples.profiles import profile, tpu
 
 

@@ -14,8 +14,7 @@ from autotune.domain.evidence import Measurement, MeasurementCandidate
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import ProblemSpec, make_config
-from autotune.measuring.process import MeasuringTask, measuring_process
-from autotune.measuring.session import RaceLimits, Session
+from autotune.measuring.session import MeasuringTask, RaceLimits, Session, measuring_process
 
 pytestmark = pytest.mark.slow
 
