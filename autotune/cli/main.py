@@ -33,7 +33,7 @@ _GROUPS = {
     },
     "Look": {
         "history": ("autotune.cli.history:history", "List what has been searched."),
-        "profile": ("autotune.cli.profile:profile", "Say which lines a kernel's time goes to."),
+        "profile": ("autotune.cli.estimate:profile", "Say which lines a kernel's time goes to."),
         "advise": ("autotune.cli.advise:advise", "Say what to change in a kernel's source."),
         "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),
         "lookup": ("autotune.cli.show:lookup", "Print the published config for a problem."),

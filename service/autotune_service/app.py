@@ -39,9 +39,9 @@ from autotune_service.middleware.access import (
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import CallMeter
-from autotune_service.pages.event_stream import live
 from autotune_service.pages.exports import exports
 from autotune_service.pages.render import assets, error_page, prepare
+from autotune_service.pages.routes import live
 from autotune_service.pages.routes import router as pages
 from autotune_service.settings import Settings
 from autotune_service.snapshot_cache import SnapshotCache

@@ -13,7 +13,7 @@ from autotune.domain.record import GateState, Record, gate_state
 from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason
 from autotune.wording.units import error_bar, micros, spelled_parts
-from autotune_service.pages.call import PageCall
+from autotune_service.pages.filters import PageCall
 from autotune_service.pages.problem import served
 from autotune_service.pages.speed import Line, bars, facts, parts
 from autotune_service.pages.states import states_of

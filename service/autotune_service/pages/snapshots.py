@@ -5,7 +5,7 @@ from typing import Any
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import PageCall
+from autotune_service.pages.filters import PageCall
 
 _MOST = 200  # snapshots listed, and changes shown
 

@@ -13,9 +13,8 @@ from autotune.wording.profile_page import fragment
 from autotune.wording.publication import record_verification
 from autotune.wording.units import mebibytes, micros, spelled_parts
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import WINNER, candidate
-from autotune_service.pages.filters import number_of
+from autotune_service.pages.filters import PageCall, number_of
 from autotune_service.pages.speed import Facts, facts, measured_facts, parts, speed
 
 

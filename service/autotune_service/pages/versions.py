@@ -8,7 +8,6 @@ from autotune.domain.browsing import SameConfig, SearchedKey
 from autotune.domain.problem import Config
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
-from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     ESTIMATED,
     LEAST_US,
@@ -17,7 +16,7 @@ from autotune_service.pages.candidates import (
     escaped,
     fastest,
 )
-from autotune_service.pages.filters import by_order, newest_first
+from autotune_service.pages.filters import PageCall, by_order, newest_first
 from autotune_service.pages.plots import Figure, axis, described, lines, time_axis
 from autotune_service.pages.problems import ProblemRow
 from autotune_service.pages.problems import rows as rows_of

@@ -18,8 +18,7 @@ from autotune.estimating.simulator.drawing.picture import SHARE
 from autotune.estimating.simulator.drawing.timeline import timeline
 from autotune.estimating.simulator.lowering import number
 from autotune.estimating.simulator.profiling.attribution import profile, purposes
-from autotune.estimating.simulator.profiling.locations import Location, carry, read_lines
-from autotune.estimating.simulator.profiling.sources import frames
+from autotune.estimating.simulator.profiling.locations import Location, carry, frames, read_lines
 from tests.recorded import record_lines
 from tests.samples import known_costs, recordings
 

@@ -20,8 +20,13 @@ from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.drawing.picture import Picture
 from autotune.estimating.simulator.drawing.timeline import timeline
 from autotune.estimating.simulator.profiling.attribution import profile
-from autotune.estimating.simulator.profiling.locations import Location, carry, read_lines
-from autotune.estimating.simulator.profiling.sources import around, frames
+from autotune.estimating.simulator.profiling.locations import (
+    Location,
+    around,
+    carry,
+    frames,
+    read_lines,
+)
 
 _WORTH_SHARE = 0.005  # of the time: lines with less are shown without those around them
 
