@@ -6,7 +6,8 @@ a new route cannot be forgotten.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,8 +16,44 @@ from autotune.domain.token import READER, WRITER, Token
 from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.errors import DatabaseThreads, HttpError
 from autotune_service.middleware.body import check_call, headers_of
-from autotune_service.middleware.throttle import Throttle, refuse_late
 from autotune_service.settings import Settings
+
+_REFUSAL_S = 0.25
+_MOST_CALLERS = 100_000  # in one second; who comes later is not counted
+
+
+class Throttle:
+    """Counts by caller in seconds of the clock. ``limit`` 0: any number."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._clock = limit, clock
+        self._second = -1
+        self._counts: dict[Hashable, int] = {}
+
+    def is_used_up(self, caller: Hashable) -> bool:
+        """Whether ``allows`` would say no; counts nothing."""
+        fresh = self._second == int(self._clock())
+        return bool(self._limit) and fresh and self._counts.get(caller, 0) >= self._limit
+
+    def allows(self, caller: Hashable, calls: int = 1) -> bool:
+        """``calls``: as how many it counts; the first of a second is allowed however much that
+        is."""
+        if not self._limit:
+            return True
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._counts = second, {}
+        before = self._counts.get(caller, 0)
+        if before or len(self._counts) < _MOST_CALLERS:
+            self._counts[caller] = before + calls
+        return before == 0 or before + calls <= self._limit
+
+
+async def refuse_late() -> None:
+    """Who asks again at once is answered so often only as there are connections for an address."""
+    await asyncio.sleep(_REFUSAL_S)
+    raise HttpError(429, "too_many_calls", "too many calls in this second: try again")
+
 
 COOKIE = "autotune_token"
 """Holds the token of a browser where reading is closed; worth nothing for what writes."""

@@ -11,19 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.trace.block_fetches import (
-    BlockWalk,
-    comes_back_late,
-    same_walk,
-    visits,
-)
 from autotune.compiling.child.trace.blocks import (
+    BlockWalk,
     array_of,
     block_shape,
+    comes_back_late,
     memory_space,
     moved_sizes,
     operand_of,
+    same_walk,
     value_bytes,
+    visits,
 )
 from autotune.compiling.child.trace.body import Body, analyse
 from autotune.compiling.child.trace.calls import TracedCall, pallas_calls, sends, walked
