@@ -9,12 +9,10 @@ import pytest
 
 from autotune.answering import nearest_shape
 from autotune.answering.matching import Index
-from autotune.domain.store import KeyResult
-from autotune_db import open_store
 from autotune_service import errors
 from autotune_service.api import lookup, questions
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import asked, running, until
+from tests.servers.service import asked, until
 
 RECORDS, QUESTIONS = 480, 1_000
 
@@ -97,25 +95,6 @@ def test_a_large_call_that_is_wrong_is_read_to_its_first_mistake(service, monkey
     error = answer["answers"][0]["error"] if code == 200 else answer["error"]
     assert (code, max(lengths) <= questions._MOST_EXPLAINED_BYTES) == (status, True)
     assert said in error["message"] and len(json.dumps(error)) < 1_100
-
-
-@pytest.mark.slow
-def test_others_are_answered_meanwhile(tmp_path):
-    """Of the exact lookups that run beside it, many end before the one that costs so much."""
-    database = str(tmp_path / "attacked.db")
-    with open_store(database, create=True) as store:
-        store.save_kernel(SPEC)
-        store.push([SPEC], [KeyResult(record=record) for record in published()], "")
-    body = json.dumps({"questions": [asked(nearby(n)) for n in range(QUESTIONS)]}).encode()
-    with running(database) as service:
-        attack = threading.Thread(target=service.raw, args=("POST", "/v1/lookup", body))
-        attack.start()
-        answered = 0
-        while attack.is_alive():
-            assert service.lookup(question(512))[1][0]["match"] == "exact"
-            answered += 1
-        attack.join()
-    assert answered >= 10
 
 
 def test_who_asks_on_many_connections_goes_before_nobody(service, monkeypatch):

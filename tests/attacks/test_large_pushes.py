@@ -14,32 +14,7 @@ from autotune_service.api.schema import PushRequest
 from autotune_service.errors import HttpError
 from tests.samples.matching import question, record
 from tests.servers.service import asked
-from tests.service.test_writing_routes import body, trial
-
-
-@pytest.mark.slow
-def test_others_are_answered_meanwhile(service, writer):
-    """It is refused at its end, so that nothing but reading it takes the time."""
-    trials = tuple(trial(number, 64) for number in range(40))
-    (result,) = body(record(question(512), 64), trials=trials)["results"]
-    pushed = json.dumps(body(results=[result] * 1_000, unknown=1)).encode()
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
-    status = 0
-
-    def push():
-        nonlocal status
-        status = service.raw("POST", "/v1/results", pushed, **headers)[0]
-
-    pushing = threading.Thread(target=push)
-    pushing.start()
-    answered = 0
-    while pushing.is_alive():
-        assert service.get("/healthz")[0] == 200
-        answered += 1
-    pushing.join()
-    assert (status, len(pushed) > 10e6) == (422, True)
-    assert answered >= 30
-
+from tests.service.test_writing_routes import body
 
 TRIALS = [{"number": -1}] * 100_000
 UNKNOWN = {f"u{n}": 0 for n in range(30_000)}

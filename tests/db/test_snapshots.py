@@ -1,12 +1,8 @@
 """Snapshots and misses: the contract of the ports of results, on both databases."""
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
@@ -16,46 +12,6 @@ from autotune_db.tables import KEYS
 from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import NOON, key, record, save_trial, spec, trial
-
-
-@contextmanager
-def publishers(url, count):
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.servers.publisher_process", url, str(n)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        for n in range(count)
-    ]
-    try:
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
-
-
-@pytest.mark.slow
-def test_a_snapshot_never_changes_while_processes_publish(url):
-    """Read each as soon as it is there, and again at the end."""
-    seen = {}
-    with open_store(url, create=True) as store, publishers(url, 3) as processes:
-        order = []
-        while any(process.poll() is None for process in processes):
-            number = latest_snapshot(store)
-            if number not in seen:
-                order.append(number)
-                seen[number] = list(snapshot_records(store, number) or [])
-        assert [process.returncode for process in processes] == [0] * 3
-        assert order == sorted(order)
-        assert len(order) > 10  # it did read while they published
-        numbers = [snapshot.number for snapshot in store.snapshots(1000)]
-        assert len(numbers) == 90
-        assert numbers == sorted(set(numbers), reverse=True)
-        for number, records in seen.items():
-            assert snapshot_records(store, number) == records
 
 
 def test_who_publishes_waits_for_who_is_at_it(url, monkeypatch):

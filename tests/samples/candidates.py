@@ -48,5 +48,5 @@ def _trace(tile, order):
     known = {**dict.fromkeys(Trace.__dataclass_fields__, 0), "runs": 1, "more": ()}
     empty = dict.fromkeys(("operands", "aliases", "notes"), ())
     fields = {**known, **empty, "grid": (8,) * len(order), "scratch": (tile,)}
-    fields |= {"alias_safe": True, "dimension_semantics": (), "vmem_limit_bytes": None}
+    fields |= {"alias_safe": True, "dimension_semantics": (), "vmem_limit_bytes": None, "name": ""}
     return Trace(**fields)
