@@ -15,10 +15,10 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip, Key
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Record, RecordCheck, Standing
-from autotune_db import audit, in_force, query, rows, snapshots
+from autotune_db import audit, query, rows, snapshots
 from autotune_db.damage import readable
-from autotune_db.in_force import Draft
 from autotune_db.rows import AnyRow
+from autotune_db.snapshots import Draft
 from autotune_db.tables import CHECKS, KEYS, RECORDS, from_text, to_text
 from autotune_db.transaction import Adapter, reads, writes
 
@@ -47,10 +47,10 @@ def noted(
     for finding in findings:
         if (key_id := key_ids.get(finding[0])) is not None:
             by_key_id.setdefault(key_id, []).append(finding)
-    served = in_force.layers(connection, before, by_key_id, *(layers or (False, True)))
+    served = snapshots.layers(connection, before, by_key_id, *(layers or (False, True)))
     pins = snapshots.pinned(connection, before.id).items()
     for claimed, numbers in served.items():
-        records = in_force.by_id(connection, numbers.values())
+        records = snapshots.by_id(connection, numbers.values())
         changed = {
             n: record
             for n, number in numbers.items()
@@ -59,9 +59,9 @@ def noted(
         }
         added = add_records(connection, changed)
         moved = {n for n, number in pins if n in changed and number == numbers[n]}
-        free = in_force.layers(connection, before, moved, claimed, pinned=False)[claimed]
+        free = snapshots.layers(connection, before, moved, claimed, pinned=False)[claimed]
         hidden = {n: number for n, number in free.items() if number != numbers[n]}
-        behind = in_force.by_id(connection, hidden.values())
+        behind = snapshots.by_id(connection, hidden.values())
         last = added | add_records(connection, {n: behind[number] for n, number in hidden.items()})
         new += [Noted(n, added[n], last[n], n in moved) for n in changed]
     return new
@@ -85,9 +85,9 @@ def renew(
 ) -> int:
     """The number of the snapshot, which may have older records of some keys; another one where
     more is known of these by now."""
-    of = in_force.layers(connection, row, key_ids, False, True)
+    of = snapshots.layers(connection, row, key_ids, False, True)
     numbers = [*of[False].values(), *of[True].values()]
-    served = list(in_force.by_id(connection, numbers).values())
+    served = list(snapshots.by_id(connection, numbers).values())
     both = zip(served, with_known_checks(connection, served), strict=True)
     changed = [known for record, known in both if known.checks != record.checks]
     findings = [(record.key, record.config, c) for record in changed for c in record.checks]
@@ -106,7 +106,7 @@ def with_known_checks(
         key_ids = query.key_ids(connection, [record.key for record in records])
     known = _known(connection, set(key_ids.values()))
     has_rule = RECORDS.c.evidence.contains('"rule":')
-    ruled = in_force.records_of(connection, key_ids.values(), has_rule)
+    ruled = snapshots.records_of(connection, key_ids.values(), has_rule)
     if not known and not ruled:
         return list(records)
     completed = []
@@ -196,7 +196,7 @@ class SqlChecks(Adapter):
         self, connection: Connection, findings: Sequence[Finding], by: str = ""
     ) -> None:
         query.one_publisher(connection)
-        before = in_force.latest(connection)
+        before = snapshots.latest(connection)
         new = noted(connection, before, findings) if before else []
         if before and new:
             toolchains = dict.fromkeys(check.toolchain for _, _, check in findings)

@@ -21,7 +21,7 @@ from autotune.domain.store import (
     Pushed,
     RecordCandidate,
 )
-from autotune_db import in_force, jobs, query, rows, snapshots
+from autotune_db import jobs, query, rows, snapshots
 from autotune_db.audit import note, some_of
 from autotune_db.checks import Finding, noted, publish, save_check, with_findings, with_known_checks
 from autotune_db.query import in_parts, sum_up
@@ -106,9 +106,9 @@ def _publish(
 ) -> int:
     """One snapshot with the new records, and with what is new of those that are there; the latest
     where nothing is. What a token says is noted on what is claimed."""
-    before = in_force.latest(connection)
+    before = snapshots.latest(connection)
     top = connection.scalar(select(func.max(RECORDS.c.id))) or 0 if new else None
-    draft = in_force.draft(before, top)
+    draft = snapshots.draft(before, top)
     findings = [finding for result in given for finding in result.checks]
     checked = noted(connection, draft, findings, *((True,) if by else ())) if draft else []
     if draft is None or not (new or checked):
@@ -142,7 +142,7 @@ def _add_records(
 ) -> tuple[Sequence[Key], int]:
     """The keys of those that are new, and how many lost against others."""
     claimed = any(result.record.standing is Standing.CLAIMED for result in given)
-    served = in_force.records_of(connection, ids.values(), claimed=claimed)
+    served = snapshots.records_of(connection, ids.values(), claimed=claimed)
     there = _there(connection, given, ids)
     new: list[_Values] = []
     added: list[Key] = []
@@ -152,7 +152,7 @@ def _add_records(
         is_same = record is result.record
         values = result.record_values if is_same else rows.record_values(record)
         key_id = ids[record.key]
-        if in_force.is_superseded(served.get(key_id), result.record):
+        if snapshots.is_superseded(served.get(key_id), result.record):
             lost += 1
             continue
         same = (key_id, *(values[name] for name in _SAME_RECORD))
@@ -225,17 +225,17 @@ class SqlCandidates(Adapter):
         newest first, some hundreds at a time; of ``keys`` also for those whose job ended
         without a decision. How many of these wait for a worker then."""
         query.one_publisher(connection)  # what was refused before is withdrawn
-        snapshot, now = in_force.latest(connection), self._clock()
+        snapshot, now = snapshots.latest(connection), self._clock()
         if snapshot is None:
             return 0
         only = None if keys is None else set(query.find_keys(connection, keys).values())
-        claims = set(in_force.layers(connection, snapshot, only, True)[True].values())
+        claims = set(snapshots.layers(connection, snapshot, only, True)[True].values())
         known: dict[int, AnyRow] = {}
         for part in query.in_parts(claims):
             of_part = select(CANDIDATES).where(CANDIDATES.c.record_id.in_(part))
             known |= {row.record_id: row for row in connection.execute(of_part)}
         new = sorted(claims - known.keys(), reverse=True)[:_AT_ONCE]
-        for number, record in in_force.by_id(connection, new).items():
+        for number, record in snapshots.by_id(connection, new).items():
             known[number] = row = _added(connection, number, record, now)
             if row.state == CandidateState.REFUSED:
                 _withdraw(connection, number, now, f"candidate {row.id} was refused before")
@@ -295,7 +295,7 @@ def _added(connection: Connection, number: int, record: Record, now: datetime) -
 
 def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> None:
     """The record with this number is in no snapshot from a new one on."""
-    newest = in_force.latest(connection)
+    newest = snapshots.latest(connection)
     assert newest is not None  # there is a record, hence a snapshot
     made = snapshots.publish(connection, newest.record_id, now, by="", note=why)
     withdrawn = update(RECORDS).where(RECORDS.c.id == number)
