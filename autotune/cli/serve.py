@@ -61,7 +61,7 @@ def serve(database: str | None, **given: Any) -> None:
         import uvicorn
 
         uvicorn.run(
-            "autotune_service.process:app_of_process",
+            "autotune_service.app:app_of_process",
             factory=True,
             workers=settings.workers,
             log_config=None,

@@ -1,13 +1,13 @@
 """Tuning requests: what is to be searched, who searches it, how far it is; and their queue."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from autotune.domain.codec import Local, OmitDefault, OmitNone
-from autotune.domain.key import Chip, Toolchain
+from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.limits import Count, Micros, Text
 from autotune.domain.problem import Problem
 
@@ -61,6 +61,12 @@ class Request:
     toolchain: Toolchain | None = None
     trials: int = DEFAULT_TRIALS
     candidate: OmitNone[int | None] = None
+
+
+def request_of(key: Key, trials: int, candidate: int | None = None) -> Request:
+    """For exactly this key."""
+    values = {field.name: getattr(key, field.name) for field in fields(key)}
+    return Request(**values, trials=trials, candidate=candidate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,10 @@ from autotune.domain.key import Chip, Key
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Record, RecordCheck, Standing
 from autotune_db import audit, query, rows, snapshots
-from autotune_db.damage import readable
 from autotune_db.rows import AnyRow
 from autotune_db.snapshots import Draft
 from autotune_db.tables import CHECKS, KEYS, RECORDS, from_text, to_text
-from autotune_db.transaction import Adapter, reads, writes
+from autotune_db.transaction import Adapter, readable, reads, writes
 
 Finding = tuple[Key, Config, RecordCheck]
 """Of the config of a record, by its key."""

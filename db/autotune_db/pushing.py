@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, func, insert, select, update
 
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.job import Request
+from autotune.domain.job import request_of
 from autotune.domain.key import KernelSpec, Key
 from autotune.domain.record import Check, Record, Standing
 from autotune.domain.store import (
@@ -243,7 +243,7 @@ class SqlCandidates(Adapter):
         waiting = [known[n] for n in asked if known[n].state == CandidateState.UNVERIFIED]
         for row in waiting:
             record = rows.candidate_from_row(row).record
-            jobs.queue(connection, _check_of(row.id, record), record.pushed_by, now)
+            jobs.queue(connection, request_of(record.key, 1, row.id), record.pushed_by, now)
         return len(waiting)
 
     @reads
@@ -300,16 +300,3 @@ def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> N
     made = snapshots.publish(connection, newest.record_id, now, by="", note=why)
     withdrawn = update(RECORDS).where(RECORDS.c.id == number)
     connection.execute(withdrawn.values(until_id=made.id))
-
-
-def _check_of(number: int, record: Record) -> Request:
-    key = record.key
-    return Request(
-        kernel=key.kernel,
-        fingerprint=key.fingerprint,
-        problem=key.problem,
-        chip=key.chip,
-        toolchain=key.toolchain,
-        trials=1,
-        candidate=number,
-    )

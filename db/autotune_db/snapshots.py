@@ -16,9 +16,9 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or
 from autotune.domain.key import Key
 from autotune.domain.record import Change, Method, Record
 from autotune_db import query
-from autotune_db.damage import readable
 from autotune_db.rows import AnyRow, key_from_row
 from autotune_db.tables import KEYS, PINS, RECORDS, SNAPSHOTS
+from autotune_db.transaction import readable
 
 Members = dict[int, int]
 """The id of the record by the id of each key."""

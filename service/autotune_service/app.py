@@ -1,10 +1,19 @@
 """The application: its middlewares, its routes, what answers its errors, and what a process does
-from its start to its end. What was asked for and is not published is counted in memory."""
+from its start to its end. What was asked for and is not published is counted in memory.
+
+In a process that a server starts all settings are in the environment. Its logs are JSON, one object
+a line, each with the id of the call that it belongs to.
+"""
 
 import asyncio
 import gc
 import logging
+import multiprocessing
+import os
+import signal
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +25,8 @@ from weakref import WeakValueDictionary
 import anyio
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Router
@@ -37,14 +48,60 @@ from autotune_service.middleware.access import (
     allowed_hosts,
 )
 from autotune_service.middleware.body import BodyMiddleware
+from autotune_service.middleware.calls import request_id
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports
 from autotune_service.pages.render import assets, error_page, prepare
 from autotune_service.pages.routes import live
 from autotune_service.pages.routes import router as pages
-from autotune_service.settings import Settings
+from autotune_service.settings import Settings, from_environment
 from autotune_service.snapshot_cache import SnapshotCache
+
+
+def app_of_process() -> Router:
+    set_up_logs()
+    _end_with_parent()
+    return create_app(None, from_environment())
+
+
+def _end_with_parent() -> None:
+    """Else what a killed server has started lives on, and holds its port."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+_FIELDS = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def set_up_logs() -> None:
+    """All logs of the process go to stderr in this form."""
+    handler = logging.StreamHandler()
+    formatter = JsonFormatter(
+        _FIELDS,
+        rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+        datefmt="%Y-%m-%dT%H:%M:%SZ",
+        reserved_attrs=[*RESERVED_ATTRS, "color_message"],
+    )
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    handler.addFilter(_with_id)
+    root = logging.getLogger()
+    root.handlers, root.level = [handler], logging.INFO
+
+
+def _with_id(entry: logging.LogRecord) -> bool:
+    if request_id.get():
+        entry.request_id = request_id.get()
+    return True
+
 
 _log = logging.getLogger("autotune.service")
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from autotune.answering.push import checked, possible_check
 from autotune.domain.errors import InvalidInputError, StoreError
-from autotune.domain.job import Job
+from autotune.domain.job import Job, request_of
 from autotune.domain.job import Request as Wanted
 from autotune.domain.key import KernelSpec
 from autotune.domain.problem import Problem
@@ -190,15 +190,7 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         missed = await ask(request, store(request).miss, asked.miss)
         if missed is None:
             raise HttpError(404, "unknown_miss", f"there is no miss {asked.miss}", "miss")
-        key = missed.key
-        return Wanted(
-            kernel=key.kernel,
-            problem=key.problem,
-            chip=key.chip,
-            fingerprint=key.fingerprint,
-            toolchain=key.toolchain,
-            trials=asked.trials,
-        )
+        return request_of(missed.key, asked.trials)
     for field in ("kernel", "problem", "chip"):
         if getattr(asked, field) is None:
             raise HttpError(422, "missing_field", f"{field} is missing", field)
