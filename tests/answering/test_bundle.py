@@ -12,21 +12,11 @@ import pytest
 
 from autotune.answering import bundle
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.explanation import Explanation
 from tests.samples import matching
+from tests.samples.estimates import estimate, parts
 from tests.samples.records import key, record
 
-EXPLANATION = Explanation(
-    parts_us=(),
-    roofline_us=1.0,
-    mxu_us=1.0,
-    steps=1,
-    dma_count=1,
-    burst_bytes=1,
-    least_hbm_bytes=1,
-    vmem=(),
-    spill_bundles=0,
-)
+EXPLANATION = estimate(parts()).explanation
 RECORDS = (record(), record(key(m=256), 7.5), record(key("rmsnorm")))
 
 

@@ -6,26 +6,16 @@ import pytest
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import Check, CheckVerdict, Unchecked
+from autotune.domain.record import CheckVerdict, Unchecked
 from autotune.publishing.checking.fail_on import parse_fail_on
 from autotune.wording.match import markdown
-from tests.samples.matching import NOON, question, record
+from tests.samples.dashboard import checked
+from tests.samples.matching import record
 
 
 def one(verdict=CheckVerdict.SAME, **fields):
-    known = Check(
-        key=question(),
-        config=record().config,
-        toolchain=question().toolchain,
-        chip=question().chip,
-        verdict=verdict,
-        checked_at=NOON,
-        before_us=100.0,
-        after_us=107.0,
-        before_vmem_bytes=1000,
-        vmem_bytes=1050,
-    )
-    return replace(known, **fields)
+    sizes = {"before_vmem_bytes": 1000, "vmem_bytes": 1050}
+    return checked(verdict, **{"before_us": 100.0, "after_us": 107.0, **sizes, **fields})
 
 
 @pytest.mark.parametrize(

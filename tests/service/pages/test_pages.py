@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import pytest
 
-from autotune.domain.explanation import Explanation
 from autotune.domain.job import Progress
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Evidence
@@ -392,16 +391,12 @@ def test_an_empty_database_says_what_to_do(tmp_path):
 @pytest.mark.parametrize("other", [0, 10**15])
 def test_numbers_that_nobody_expects_break_no_page(fresh, store, time_us, other):
     """Older versions took a push with any numbers that are not below zero."""
-    explained = Explanation(
+    explained = replace(
+        estimated(1.0).estimate.explanation,
         parts_us=(("HBM waits", time_us), ("another", 1.0)),
         roofline_us=time_us * 2,
-        mxu_us=0.0,
         steps=other,
-        dma_count=0,
-        burst_bytes=0,
-        least_hbm_bytes=0,
         vmem=(),
-        spill_bundles=0,
     )
     odd = replace(
         estimated(1.0).estimate,
