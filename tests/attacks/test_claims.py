@@ -4,7 +4,6 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from urllib.parse import urlencode
 
 import pytest
 
@@ -23,6 +22,7 @@ from autotune.wording.match import why
 from autotune_db import open_store
 from tests.samples.matching import NOON, question, record
 from tests.servers.commands import autotune_here
+from tests.servers.doors import DOORS, read
 from tests.servers.service import running, until
 from tests.service.test_checks_routes import check
 
@@ -41,70 +41,24 @@ RACING = GOOD.replace(grid_order=("k", "m", "n"), dimension_semantics=(PARALLEL,
 RAGGED = GOOD.replace(axes=(("bm", 3), ("bk", 7), ("bn", 5)))
 DEFAULT = Evidence(config=GOOD.replace(axes=(("bm", 128), ("bk", 128), ("bn", 128))), time_us=9.25)
 HONEST = replace(record(KEY), config=GOOD, default=DEFAULT)
-NOBODY = "http://127.0.0.1:9"
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"}
 
 
-def lookup(service, _, __, claimed):
-    asked = {"accept_claimed": True} if claimed else {}
-    return service.lookup(KEY, **asked)[1][0]["config"]
-
-
-def one_question(service, _, __, claimed):
-    query = {"chip": "v5e", **VERSIONS, "shape": "m=1024,k=1024,n=1024"}
-    query |= {"accept_claimed": "true"} if claimed else {}
-    return service.get(f"/v1/configs/cube_matmul?{urlencode(query)}")[1]["config"]
-
-
-def client(service, _, __, claimed):
-    return given(ServiceAnswers(service.url, strict=True, accept_claimed=claimed).match(KEY))
-
-
-def client_without_the_service(service, _, folder, claimed):
-    """With a snapshot on disk that another client wrote, which accepts all."""
-    file = folder / "cache.bundle"
-    assert ServiceAnswers(service.url, cache=file, accept_claimed=True).refresh()
-    return given(ServiceAnswers(NOBODY, cache=file, accept_claimed=claimed).match(KEY))
-
-
-def bundle(service, _, folder, claimed):
-    file = folder / "all.bundle"
-    file.write_bytes(service.raw("GET", "/v1/snapshots/latest?accept_claimed=true")[2])
-    return given(BundleAnswers(file, accept_claimed=claimed).match(KEY))
-
-
-def snapshot(service, _, __, claimed):
+def snapshot(service, _, key, claimed):
     path = "/v1/snapshots/latest" + "?accept_claimed=true" * claimed
     records = bundle_from_bytes(service.raw("GET", path)[2]).records
-    return next((to_data(item.config) for item in records if item.key == KEY), None)
+    return next((item.config for item in records if item.key == key), None)
 
 
-def database(_, store, __, claimed):
-    return given(StoreAnswers(store, accept_claimed=claimed).match(KEY))
-
-
-def command(_, store, folder, claimed):
+def given(service, store, folder, claimed):
+    """The config that each way gives, by its name."""
     versions = ",".join(f"{name}={value}" for name, value in VERSIONS.items())
     asked = ["--shape", "1024x1024x1024", "--chip", "v5e", "--toolchain", versions, "--json"]
     asked += ["--db", store.url] + ["--accept-claimed"] * claimed
     said = json.loads(autotune_here("lookup", "cube_matmul", *asked, cwd=folder).stdout)
-    return said.get("config")
-
-
-def given(match):
-    return match.config and to_data(match.config)
-
-
-DOORS = (
-    lookup,
-    one_question,
-    client,
-    client_without_the_service,
-    bundle,
-    snapshot,
-    database,
-    command,
-)
+    found = {door.__name__: door(service, folder, KEY, claimed) for door in (*DOORS, snapshot)}
+    found["database"] = StoreAnswers(store, accept_claimed=claimed).match(KEY).config
+    return found | {"command": read(said.get("config"))}
 
 
 @pytest.fixture
@@ -135,9 +89,8 @@ def test_a_claim_is_handed_out_by_no_door_to_who_does_not_ask_for_it(
     service, store, writer, tmp_path, config
 ):
     assert push(service, writer, replace(HONEST, config=config))[0] == 200
-    for door in DOORS:
-        assert door(service, store, tmp_path, False) is None, door.__name__
-        assert door(service, store, tmp_path, True) == to_data(config), door.__name__
+    assert set(given(service, store, tmp_path, False).values()) == {None}
+    assert set(given(service, store, tmp_path, True).values()) == {config}
 
 
 def test_who_misses_a_claim_is_told_of_it_until_a_worker_has_refused_it(
@@ -170,9 +123,8 @@ def test_a_claim_does_not_hide_what_is_proven_however_fast_it_says_it_is(
     fast = replace(HONEST.estimate, time_us=1e-3)
     assert push(service, writer, replace(HONEST, config=RACING, estimate=fast))[0] == 200
     number_of(service, store)
-    for door in DOORS:
-        for claimed in (False, True):
-            assert door(service, store, tmp_path, claimed) == to_data(GOOD), door.__name__
+    for claimed in (False, True):
+        assert set(given(service, store, tmp_path, claimed).values()) == {GOOD}
 
 
 def test_what_a_worker_refuses_is_gone_for_everybody_and_after_a_roll_back(
@@ -187,8 +139,7 @@ def test_what_a_worker_refuses_is_gone_for_everybody_and_after_a_roll_back(
         make()
         number_of(service, store)
         push(service, writer, replace(HONEST, config=RACING))
-        for door in DOORS:
-            assert door(service, store, tmp_path, True) is None, door.__name__
+        assert set(given(service, store, tmp_path, True).values()) == {None}
     assert service.lookup(KEY, snapshot=before, accept_claimed=True)[1][0]["match"] == "exact"
 
 

@@ -1,23 +1,20 @@
 """A config that is known not to work under a toolchain is handed out there by no door."""
 
-from dataclasses import asdict, replace
-from urllib.parse import urlencode
+from dataclasses import replace
 
 import pytest
 
-from autotune.answering.bundle import bundle_from_bytes
 from autotune.answering.client import ServiceAnswers
-from autotune.answering.matching import Index
 from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import to_data
 from autotune.domain.key import KernelRef, Toolchain
-from autotune.domain.problem import Config
 from autotune.domain.record import CheckVerdict
 from autotune.domain.store import KeyResult
 from autotune.python.tuned import Tuned
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
+from tests.servers.doors import DOORS, read
 from tests.servers.service import running, until
 from tests.service.test_checks_routes import check
 
@@ -36,54 +33,20 @@ KERNEL = Kernel(
 OWN = fingerprint(KernelRef(path=__file__, attribute="KERNEL"))
 DECLARED = replace(SPEC, fingerprint=OWN)
 NEW, OLD = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "0.1"))
-NOBODY = "http://127.0.0.1:9"
 TUNED = record(replace(question(1024), fingerprint=OWN))
 ASKED = replace(TUNED.key, toolchain=NEW)
 BETTER = replace(TUNED, config=TUNED.config.replace(vmem_limit_bytes=1 << 20))
 
 
-def lookup(service, folder):
-    return read(service.lookup(ASKED)[1][0]["config"])
-
-
-def batch(service, folder):
+def batch(service, *_):
     other = replace(ASKED, problem=question(77).problem)
     return read(service.lookup(TUNED.key, ASKED, other, ASKED)[1][3]["config"])
 
 
-def one_question(service, folder):
-    query = {"chip": "v5e", **asdict(NEW), "shape": "m=1024,k=128", "fingerprint": OWN}
-    status, answer = service.get(f"/v1/configs/mm?{urlencode(query)}")
-    assert status == 200
-    return read(answer["config"])
-
-
-def client(service, folder):
-    return ServiceAnswers(service.url, strict=True).lookup([ASKED])[0].config
-
-
-def client_without_the_service(service, folder):
-    file = folder / "cache.bundle"
-    assert ServiceAnswers(service.url, cache=file).refresh()
-    return ServiceAnswers(NOBODY, cache=file).lookup([ASKED])[0].config
-
-
-def bundle(service, folder):
-    answer = bundle_from_bytes(service.raw("GET", "/v1/snapshots/latest")[2])
-    return Index(answer.records, answer.kernels).match(ASKED).config
-
-
-def model(service, folder):
+def model(service, *_):
     source = ServiceAnswers(service.url, strict=True)
     local = Tuned(KERNEL, declared_in=__file__, source=source, chip="v5e", toolchain=NEW)
     return local.config(local.problem(m=1024, k=128))
-
-
-def read(data):
-    return data and from_data(Config, data)
-
-
-DOORS = (lookup, batch, one_question, client, client_without_the_service, bundle, model)
 
 
 @pytest.fixture
@@ -140,13 +103,14 @@ def publish_it_for_a_near_shape(store):
     ],
 )
 def test_by_no_door(service, store, writer, tmp_path, verdict, then):
-    before = [door(service, tmp_path) for door in DOORS]
-    assert before[:-1] == [TUNED.config] * (len(DOORS) - 1)  # Tuned takes exact answers only
+    doors = (*DOORS, batch, model)
+    before = [door(service, tmp_path, ASKED, False) for door in doors]
+    assert before[:-1] == [TUNED.config] * (len(doors) - 1)  # Tuned takes exact answers only
     known = check(verdict, key=TUNED.key, config=TUNED.config, toolchain=NEW)
     pushed = {"kernels": [to_data(DECLARED)], "results": [], "checks": [to_data(known)]}
     assert service.post("/v1/results", pushed, writer)[0] == 200
     then(store)
     number = store.snapshots(1)[0].number
     until(lambda: service.lookup(ASKED)[0] == number)
-    for door in DOORS:
-        assert door(service, tmp_path) != TUNED.config, door.__name__
+    for door in doors:
+        assert door(service, tmp_path, ASKED, False) != TUNED.config, door.__name__
