@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from autotune.publishing.checking.selection import parse_version_filter, selected
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, Toolchain
+from autotune.publishing.checking.run import parse_version_filter, selected
 from tests.samples.records import record
 
 OLD = Toolchain(jax="0.10.2", jaxlib="0.10.2", libtpu="0.0.42.1")
