@@ -8,7 +8,7 @@ Beside the rooms:
 - ``e2e``: installed commands with the real compiler, from the first candidate to the record;
   faulty kernels and killed searches too.
 - ``packaging``: the wheel and the source distribution, installed beside others.
-- ``docker``: the images, what runs around them, and the service's without a container engine.
+- ``docker``: the images, and what runs around them.
 - ``samples``: values and kernels to test with. ``recorded``: what real compilers have written.
 - ``fakes``: hand-written stand-ins for the ports and for the processes behind them.
 - ``servers``: the real thing, started for a test: PostgreSQL, a service, an installed command.

@@ -15,7 +15,7 @@ from autotune.domain.key import Chip
 from autotune.domain.problem import Problem, make_config
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 from autotune_kernels.from_tpu_inference import paged_attention as vllm
-from tests.compiling.child.verify.test_twins import STRANGERS
+from tests.compiling.child.verify.test_twins import SOURCE
 
 REAL = vllm.KERNEL.problem_spec.parse("64x64x4096x64x8x2x128")
 PAGES = ("kv_lens", 16 * 64, True)
@@ -117,9 +117,9 @@ WINDOWED = (
 
 
 def paged_sum(fault="", *, windowed=False, **declaration):
-    """Of ``strangers.py``, as somebody declares it whose block table is counted in pages;
+    """Of the twins, as somebody declares it whose block table is counted in pages;
     ``windowed``: with the lengths and the window that vLLM's attention has."""
-    module, source = ModuleType("strangers"), STRANGERS.read_text()
+    module, source = ModuleType("kernels"), SOURCE.read_text()
     head, body = source.split("def _paged_body(")
     for old, new in (*(WINDOWED if windowed else ()), {**FAULTS, **LATE}.get(fault, ("", ""))):
         assert old in body

@@ -18,7 +18,7 @@ from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, keeps_lengths,
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
-from tests.compiling.child.verify.test_twins import STRANGERS
+from tests.compiling.child.verify.test_twins import SOURCE
 
 
 def kernel(**parts):
@@ -267,7 +267,7 @@ def test_numbers_and_names_of_a_call_say_what_belongs_together():
 @pytest.mark.slow
 def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(monkeypatch):
     call = "x=f32[512,512], y=f32[512,512]"
-    ref = KernelRef(path=str(STRANGERS), attribute="generated_product", call=call)
+    ref = KernelRef(path=str(SOURCE), attribute="generated_product", call=call)
     made = Loader().kernel(ref)
     whole = called(x_0=512, x_1=512, y_0=512, y_1=512)
     monkeypatch.setattr(gate, "_MOST_WORK", 1.0)

@@ -18,7 +18,7 @@ from autotune.domain.problem import AxisValue, make_config
 
 pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).parents[3] / "samples" / "twins"
-STRANGERS = FOLDER / "strangers.py"
+SOURCE = FOLDER / "kernels.py"
 
 
 class Twin(NamedTuple):
@@ -28,9 +28,8 @@ class Twin(NamedTuple):
 
 
 KERNELS = {
-    name: Twin(FOLDER / file, *rest)
-    for file, kernels in json.loads((FOLDER / "kernels.json").read_text()).items()
-    for name, rest in kernels.items()
+    name: Twin(SOURCE, *rest)
+    for name, rest in json.loads((FOLDER / "kernels.json").read_text()).items()
 }
 FAULTS = json.loads((FOLDER / "faults.json").read_text())
 

@@ -1,4 +1,5 @@
-"""Kernels as strangers write them. ``faults.json`` has faults that people make in them."""
+"""Kernels as people write them. ``faults.json`` has texts that stand here once, and what people
+write in their place by mistake."""
 
 import functools
 from typing import Any
@@ -21,6 +22,222 @@ def like(x: Any) -> Any:
 
 def order(*semantics: str) -> Any:
     return pltpu.CompilerParams(dimension_semantics=semantics)
+
+
+# A prefix sum over the rows, whose total is carried from block to block.
+
+
+def _scan_body(x_ref: Any, out_ref: Any, total_ref: Any) -> None:
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        total_ref[...] = jnp.zeros_like(total_ref)
+
+    def row(r: Any, carry: Any) -> Any:
+        carry = carry + x_ref[r]
+        out_ref[r] = carry
+        return carry
+
+    total_ref[...] = lax.fori_loop(0, x_ref.shape[0], row, total_ref[...])
+
+
+@autotune.tunable(block=[8, 16, 32], reference=lambda x: jnp.cumsum(x, 0))
+def prefix_sum(x: Any, *, block: int = 8) -> Any:
+    return pl.pallas_call(
+        _scan_body,
+        grid=(pl.cdiv(x.shape[0], block),),
+        in_specs=[pl.BlockSpec((block, *x.shape[1:]), lambda i: (i, 0, 0))],
+        out_specs=pl.BlockSpec((block, *x.shape[1:]), lambda i: (i, 0, 0)),
+        out_shape=like(x),
+        scratch_shapes=[pltpu.VMEM(x.shape[1:], F32)],
+    )(x)
+
+
+# A maximum over all columns, in one output block that each step visits.
+
+
+def _maximum_body(x_ref: Any, out_ref: Any) -> None:
+    block_max = jnp.max(x_ref[...], axis=1, keepdims=True)
+
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        out_ref[...] = jnp.full_like(out_ref, -jnp.inf)
+
+    out_ref[...] = jnp.maximum(out_ref[...], block_max)
+
+
+@autotune.tunable(
+    block=[128, 256, 512],
+    reference=lambda x: jnp.broadcast_to(x.max(1, keepdims=True), (x.shape[0], 128)),
+)
+def row_maximum(x: Any, *, block: int = 128) -> Any:
+    rows, columns = x.shape
+    return pl.pallas_call(
+        _maximum_body,
+        grid=(pl.cdiv(columns, block),),
+        in_specs=[pl.BlockSpec((rows, block), lambda i: (0, i))],
+        out_specs=pl.BlockSpec((rows, 128), lambda i: (0, 0)),
+        out_shape=jax.ShapeDtypeStruct((rows, 128), x.dtype),
+    )(x)
+
+
+# The softmax of rows in two passes over the columns: the first grid axis is the pass.
+
+
+def _softmax_body(x_ref: Any, out_ref: Any, top_ref: Any, sum_ref: Any) -> None:
+    phase, j = pl.program_id(0), pl.program_id(1)
+
+    @pl.when((phase == 0) & (j == 0))
+    def _() -> None:
+        top_ref[...] = jnp.full_like(top_ref, -jnp.inf)
+        sum_ref[...] = jnp.zeros_like(sum_ref)
+
+    @pl.when(phase == 0)
+    def _() -> None:
+        top = jnp.maximum(top_ref[...], jnp.max(x_ref[...], axis=1, keepdims=True))
+        rescaled = sum_ref[...] * jnp.exp(top_ref[...] - top)
+        sum_ref[...] = rescaled + jnp.sum(jnp.exp(x_ref[...] - top), axis=1, keepdims=True)
+        top_ref[...] = top
+
+    @pl.when(phase == 1)
+    def _() -> None:
+        out_ref[...] = jnp.exp(x_ref[...] - top_ref[...]) / sum_ref[...]
+
+
+@autotune.tunable(columns=[128, 256], reference=lambda x: jax.nn.softmax(x, 1))
+def two_pass_softmax(x: Any, *, columns: int = 128) -> Any:
+    rows = x.shape[0]
+    return pl.pallas_call(
+        _softmax_body,
+        grid=(2, x.shape[1] // columns),
+        in_specs=[pl.BlockSpec((rows, columns), lambda p, j: (0, j))],
+        out_specs=pl.BlockSpec((rows, columns), lambda p, j: (0, j * p)),
+        out_shape=like(x),
+        scratch_shapes=[pltpu.VMEM((rows, 1), F32), pltpu.VMEM((rows, 1), F32)],
+    )(x)
+
+
+# FlashAttention as tutorials have it: a loop over blocks of keys inside of the body.
+
+
+def _flash_body(q_ref: Any, k_ref: Any, v_ref: Any, out_ref: Any, *, block_kv: int) -> None:
+    q = q_ref[0]
+    keys = k_ref.shape[1]
+
+    def step(j: Any, carry: Any) -> Any:
+        top, total, acc = carry
+        k = k_ref[0, pl.ds(j * block_kv, block_kv), :]
+        v = v_ref[0, pl.ds(j * block_kv, block_kv), :]
+        s = jnp.dot(q, k.T, preferred_element_type=F32) * 0.125
+        new_top = jnp.maximum(top, s.max(1, keepdims=True))
+        p = jnp.exp(s - new_top)
+        shrink = jnp.exp(top - new_top)
+        acc = acc * shrink + jnp.dot(p, v, preferred_element_type=F32)
+        return new_top, total * shrink + p.sum(1, keepdims=True), acc
+
+    rows = q.shape[0]
+    start = (jnp.full((rows, 1), -1e30, F32), jnp.zeros((rows, 1), F32), jnp.zeros(q.shape, F32))
+    _, total, acc = lax.fori_loop(0, keys // block_kv, step, start)
+    out_ref[0] = acc / total
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("hqd,hkd->hqk", q, k, precision="highest") * 0.125
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1), v, precision="highest")
+
+
+@autotune.tunable(block_q=[128, 256], block_kv=[128, 256, 384], reference=_attention)
+def tutorial_flash(q: Any, k: Any, v: Any, *, block_q: int = 128, block_kv: int = 128) -> Any:
+    heads, length, size = q.shape
+    rows = pl.BlockSpec((1, block_q, size), lambda h, i: (h, i, 0))
+    keys = pl.BlockSpec((1, length, size), lambda h, i: (h, 0, 0))
+    return pl.pallas_call(
+        functools.partial(_flash_body, block_kv=block_kv),
+        grid=(heads, pl.cdiv(length, block_q)),
+        in_specs=[rows, keys, keys],
+        out_specs=rows,
+        out_shape=like(q),
+    )(q, k, v)
+
+
+# A causal convolution over time: the last rows of the block before are kept in scratch.
+
+TAPS = 4
+
+
+def _convolution_body(x_ref: Any, w_ref: Any, out_ref: Any, halo_ref: Any) -> None:
+    @pl.when(pl.program_id(0) == 0)
+    def _() -> None:
+        halo_ref[...] = jnp.zeros_like(halo_ref)
+
+    block = x_ref.shape[0]
+    rows = jnp.concatenate([halo_ref[...], x_ref[...]], axis=0)
+    total = jnp.zeros(x_ref.shape, F32)
+    for tap in range(TAPS):
+        total += rows[8 - tap : 8 - tap + block, :] * w_ref[tap : tap + 1, :]
+    out_ref[...] = total
+    halo_ref[...] = x_ref[block - 8 :, :]
+
+
+def _convolution(x: Any, w: Any) -> Any:
+    padded = jnp.pad(x, ((TAPS - 1, 0), (0, 0)))
+    ends = [padded[TAPS - 1 - t : TAPS - 1 - t + x.shape[0]] * w[t] for t in range(TAPS)]
+    return functools.reduce(jnp.add, ends)
+
+
+@autotune.tunable(block_t=[16, 32, 64], reference=_convolution)
+def causal_convolution(x: Any, w: Any, *, block_t: int = 16) -> Any:
+    length, lanes = x.shape
+    return pl.pallas_call(
+        _convolution_body,
+        grid=(pl.cdiv(length, block_t),),
+        in_specs=[
+            pl.BlockSpec((block_t, lanes), lambda i: (i, 0)),
+            pl.BlockSpec((8, lanes), lambda i: (0, 0)),
+        ],
+        out_specs=pl.BlockSpec((block_t, lanes), lambda i: (i, 0)),
+        out_shape=like(x),
+        scratch_shapes=[pltpu.VMEM((8, lanes), F32)],
+    )(x, w)
+
+
+# The largest value of each row and its place, over blocks of columns that may be ragged.
+
+
+def _argmax_body(x_ref: Any, out_ref: Any, best_ref: Any, place_ref: Any, *, columns: int) -> None:
+    j, block = pl.program_id(1), x_ref.shape[1]
+
+    @pl.when(j == 0)
+    def _() -> None:
+        best_ref[...] = jnp.full_like(best_ref, -jnp.inf)
+        place_ref[...] = jnp.zeros_like(place_ref)
+
+    places = lax.broadcasted_iota(jnp.int32, x_ref.shape, 1) + j * block
+    x = jnp.where(places < columns, x_ref[...], -jnp.inf)
+    best = x.max(1, keepdims=True)
+    place = jnp.where(x == best, places, columns).min(1, keepdims=True)
+    place_ref[...] = jnp.where(best > best_ref[...], place, place_ref[...])
+    best_ref[...] = jnp.maximum(best, best_ref[...])
+
+    @pl.when(j == pl.num_programs(1) - 1)
+    def _() -> None:
+        out_ref[...] = jnp.broadcast_to(place_ref[...].astype(F32), out_ref.shape)
+
+
+def _argmax(x: Any) -> Any:
+    return jnp.broadcast_to(jnp.argmax(x, 1)[:, None].astype(F32), (x.shape[0], 128))
+
+
+@autotune.tunable(rows=[8, 16], block=[128, 256], reference=_argmax)
+def row_argmax(x: Any, *, rows: int = 8, block: int = 128) -> Any:
+    height, columns = x.shape
+    return pl.pallas_call(
+        functools.partial(_argmax_body, columns=columns),
+        grid=(pl.cdiv(height, rows), pl.cdiv(columns, block)),
+        in_specs=[pl.BlockSpec((rows, block), lambda i, j: (i, j))],
+        out_specs=pl.BlockSpec((rows, 128), lambda i, j: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct((height, 128), F32),
+        scratch_shapes=[pltpu.VMEM((rows, 1), F32), pltpu.VMEM((rows, 1), jnp.int32)],
+    )(x)
 
 
 # Back substitution from the last block of rows to the first.
@@ -66,61 +283,6 @@ def back_substitution(u: Any, b: Any, *, block: int = 8) -> Any:
         out_shape=like(b),
         compiler_params=order("parallel", "arbitrary"),
     )(_unit_upper(u), b)
-
-
-# Sums of segments of sorted rows by one-hot products; steps that touch no segment are left out.
-
-
-def _segments_body(first: Any, last: Any, id_ref: Any, x_ref: Any, out_ref: Any, acc: Any) -> None:
-    s, i, width = pl.program_id(0), pl.program_id(1), out_ref.shape[0]
-
-    @pl.when(i == 0)
-    def _() -> None:
-        acc[...] = jnp.zeros_like(acc)
-
-    @pl.when((first[i] < (s + 1) * width) & (last[i] >= s * width))
-    def _() -> None:
-        segment = lax.broadcasted_iota(I32, (width, id_ref.shape[1]), 0) + s * width
-        onehot = (segment == id_ref[...]).astype(F32)
-        acc[...] += jnp.dot(onehot, x_ref[...], precision="highest")
-
-    @pl.when(i == pl.num_programs(1) - 1)
-    def _() -> None:
-        out_ref[...] = acc[...]
-
-
-def _sorted_ids(ids: Any, x: Any) -> Any:
-    """A block of rows ends in the first row of a segment; the last quarter is empty."""
-    rows = ids.shape[1]
-    found = np.minimum((np.arange(rows) + 1) * SEGMENTS // rows, SEGMENTS - 1)
-    return np.where(found // 64 == 3, 191, found)[None].astype(np.int32)
-
-
-SEGMENTS = 256
-
-
-@autotune.tunable(
-    rows=[64, 128, 256],
-    segments=[8, 64, 128],
-    values={"ids": _sorted_ids},
-    reference=lambda ids, x: jax.ops.segment_sum(x, ids[0], SEGMENTS),
-)
-def segment_sum(ids: Any, x: Any, *, rows: int = 64, segments: int = 8) -> Any:
-    n, lanes = x.shape
-    return pl.pallas_call(
-        _segments_body,
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
-            grid=(SEGMENTS // segments, n // rows),
-            in_specs=[
-                pl.BlockSpec((1, rows), lambda s, i, *_: (0, i)),
-                pl.BlockSpec((rows, lanes), lambda s, i, *_: (i, 0)),
-            ],
-            out_specs=pl.BlockSpec((segments, lanes), lambda s, i, *_: (s, 0)),
-            scratch_shapes=[pltpu.VMEM((segments, lanes), F32)],
-        ),
-        out_shape=jax.ShapeDtypeStruct((SEGMENTS, lanes), F32),
-    )(ids[0, ::rows], ids[0, rows - 1 :: rows], ids, x)
 
 
 # A 3 x 3 convolution of images; rows and their halo come by a copy into one of two buffers.
@@ -174,44 +336,6 @@ def image_convolution(x: Any, w: Any, *, block: int = 4) -> Any:
         ],
         compiler_params=order("arbitrary"),
     )(jnp.pad(x, ((1, 1), (1, 1), (0, 0))), w)
-
-
-# The eight largest of each row and their places, merged block by block.
-
-K = 8
-
-
-def _top_body(x_ref: Any, best_ref: Any, place_ref: Any, *, columns: int) -> None:
-    j, block = pl.program_id(1), x_ref.shape[1]
-
-    @pl.when(j == 0)
-    def _() -> None:
-        best_ref[...] = jnp.full_like(best_ref, -jnp.inf)
-        place_ref[...] = jnp.zeros_like(place_ref)
-
-    place = lax.broadcasted_iota(I32, x_ref.shape, 1) + j * block
-    new = jnp.where(place < columns, x_ref[...], -jnp.inf)
-    pool = jnp.concatenate([best_ref[...], new], axis=1)
-    places = jnp.concatenate([place_ref[...], place], axis=1)
-    for k in range(K):
-        top = pool.max(1, keepdims=True)
-        at = jnp.where(pool == top, places, 2**30).min(1, keepdims=True)
-        best_ref[:, k : k + 1], place_ref[:, k : k + 1] = top, at
-        pool = jnp.where((pool == top) & (places == at), -jnp.inf, pool)
-
-
-@autotune.tunable(rows=[8, 16], block=[128, 256, 512], reference=lambda x: lax.top_k(x, K))
-def top_k(x: Any, *, rows: int = 8, block: int = 128) -> Any:
-    height, columns = x.shape
-    out = pl.BlockSpec((rows, K), lambda i, j: (i, 0))
-    return pl.pallas_call(
-        functools.partial(_top_body, columns=columns),
-        grid=(height // rows, pl.cdiv(columns, block)),
-        in_specs=[pl.BlockSpec((rows, block), lambda i, j: (i, j))],
-        out_specs=[out, out],
-        out_shape=[jax.ShapeDtypeStruct((height, K), t) for t in (x.dtype, I32)],
-        compiler_params=order("parallel", "arbitrary"),
-    )(x)
 
 
 # A product with a sparse matrix of dense blocks: rows of blocks of unlike lengths, one is empty.
@@ -384,231 +508,6 @@ def four_bits(x: Any, w: Any, scales: Any, *, m: int = 64, n: int = 128, groups:
         out_shape=jax.ShapeDtypeStruct((x.shape[0], w.shape[1]), F32),
         scratch_shapes=[pltpu.VMEM((m, n), F32)],
     )(x, w, scales)
-
-
-# Layer normalisation of rows that are cut: mean, then variance, then the result.
-
-
-def _layer_body(x_ref: Any, w_ref: Any, out_ref: Any, mean: Any, var: Any, *, width: int) -> None:
-    phase, j, block = pl.program_id(1), pl.program_id(2), x_ref.shape[1]
-    column = lax.broadcasted_iota(I32, x_ref.shape, 1) + j * block
-
-    @pl.when((phase == 0) & (j == 0))
-    def _() -> None:
-        mean[...] = jnp.zeros_like(mean)
-        var[...] = jnp.zeros_like(var)
-
-    @pl.when(phase == 0)
-    def _() -> None:
-        x = jnp.where(column < width, x_ref[...], 0.0)
-        mean[...] += x.sum(1, keepdims=True) / width
-
-    @pl.when(phase == 1)
-    def _() -> None:
-        off = jnp.where(column < width, x_ref[...] - mean[...], 0.0)
-        var[...] += (off * off).sum(1, keepdims=True) / width
-
-    @pl.when(phase == 2)
-    def _() -> None:
-        out_ref[...] = (x_ref[...] - mean[...]) * lax.rsqrt(var[...] + 1e-5) * w_ref[...]
-
-
-def _layer(x: Any, w: Any) -> Any:
-    off = x - x.mean(1, keepdims=True)
-    return off * lax.rsqrt((off * off).mean(1, keepdims=True) + 1e-5) * w
-
-
-@autotune.tunable(rows=[8, 16], block=[128, 256, 512], reference=_layer)
-def layer_norm(x: Any, w: Any, *, rows: int = 8, block: int = 128) -> Any:
-    height, width = x.shape
-    return pl.pallas_call(
-        functools.partial(_layer_body, width=width),
-        grid=(height // rows, 3, pl.cdiv(width, block)),
-        in_specs=[
-            pl.BlockSpec((rows, block), lambda i, p, j: (i, j)),
-            pl.BlockSpec((1, block), lambda i, p, j: (0, j)),
-        ],
-        out_specs=pl.BlockSpec((rows, block), lambda i, p, j: (i, jnp.where(p == 2, j, 0))),
-        out_shape=like(x),
-        scratch_shapes=[pltpu.VMEM((rows, 1), F32), pltpu.VMEM((rows, 1), F32)],
-    )(x, w)
-
-
-# Each run of 64 rows is sorted by itself, by comparing neighbours in turn.
-
-RUN = 64
-
-
-def _sort_body(x_ref: Any, out_ref: Any) -> None:
-    block, lanes = x_ref.shape
-    place = lax.broadcasted_iota(I32, (block, lanes), 0) % RUN
-
-    def turn(t: Any, x: Any) -> Any:
-        after = jnp.concatenate([x[1:], x[:1]], axis=0)
-        before = jnp.concatenate([x[-1:], x[:-1]], axis=0)
-        is_first = (place % 2 == t % 2) & (place < RUN - 1)
-        is_second = (place % 2 != t % 2) & (place > 0)
-        x_new = jnp.where(is_first, jnp.minimum(x, after), x)
-        return jnp.where(is_second, jnp.maximum(x, before), x_new)
-
-    out_ref[...] = lax.fori_loop(0, RUN, turn, x_ref[...])
-
-
-@autotune.tunable(
-    block=[64, 128, 256],
-    reference=lambda x: jnp.sort(x.reshape(-1, RUN, x.shape[1]), axis=1).reshape(x.shape),
-)
-def sort_runs(x: Any, *, block: int = 64) -> Any:
-    spec = pl.BlockSpec((block, 128), lambda i, j: (i, j))
-    return pl.pallas_call(
-        _sort_body,
-        grid=(x.shape[0] // block, x.shape[1] // 128),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=like(x),
-    )(x)
-
-
-# Dropout by a hash of the element's number, so that it does not depend on the blocks.
-
-
-def _hashed(number: Any) -> Any:
-    h = number.astype(jnp.uint32) * jnp.uint32(0x9E3779B1)
-    h = (h ^ (h >> 15)) * jnp.uint32(0x85EBCA77)
-    return (h ^ (h >> 13)) >> 8
-
-
-def _dropout_body(x_ref: Any, out_ref: Any, *, width: int) -> None:
-    rows, columns = x_ref.shape
-    row = lax.broadcasted_iota(I32, x_ref.shape, 0) + pl.program_id(0) * rows
-    column = lax.broadcasted_iota(I32, x_ref.shape, 1) + pl.program_id(1) * columns
-    keep = _hashed(row * width + column) >= jnp.uint32(2**24 // 4)
-    out_ref[...] = jnp.where(keep, x_ref[...] / 0.75, 0.0)
-
-
-def _dropout(x: Any) -> Any:
-    keep = _hashed(jnp.arange(x.size).reshape(x.shape)) >= jnp.uint32(2**24 // 4)
-    return jnp.where(keep, x / 0.75, 0.0)
-
-
-@autotune.tunable(rows=[8, 64], columns=[128, 256], reference=_dropout)
-def dropout(x: Any, *, rows: int = 8, columns: int = 128) -> Any:
-    spec = pl.BlockSpec((rows, columns), lambda i, j: (i, j))
-    return pl.pallas_call(
-        functools.partial(_dropout_body, width=x.shape[1]),
-        grid=(x.shape[0] // rows, x.shape[1] // columns),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=like(x),
-        compiler_params=order("parallel", "parallel"),
-    )(x)
-
-
-# Attention inside of a window; a step takes one of the blocks of keys that the window can reach.
-
-WINDOW = 300
-
-
-def _window_body(
-    q_ref: Any, k_ref: Any, v_ref: Any, out: Any, top: Any, total: Any, acc: Any
-) -> None:
-    i, t, block = pl.program_id(0), pl.program_id(1), q_ref.shape[0]
-    behind = pl.num_programs(1) - 1
-
-    @pl.when(t == 0)
-    def _() -> None:
-        top[...] = jnp.full_like(top, -1e30)
-        total[...] = jnp.zeros_like(total)
-        acc[...] = jnp.zeros_like(acc)
-
-    @pl.when(i + t >= behind)
-    def _() -> None:
-        s = jnp.dot(q_ref[...], k_ref[...].T, precision="highest") * 0.125
-        row = lax.broadcasted_iota(I32, s.shape, 0) + i * block
-        column = lax.broadcasted_iota(I32, s.shape, 1) + (i + t - behind) * block
-        s = jnp.where((column <= row) & (row - column < WINDOW), s, -1e30)
-        new = jnp.maximum(top[...], s.max(1, keepdims=True))
-        shrink, p = jnp.exp(top[...] - new), jnp.exp(s - new)
-        p = jnp.where(s > -1e29, p, 0.0)
-        total[...] = total[...] * shrink + p.sum(1, keepdims=True)
-        acc[...] = acc[...] * shrink + jnp.dot(p, v_ref[...], precision="highest")
-        top[...] = new
-
-    @pl.when(t == behind)
-    def _() -> None:
-        out[...] = acc[...] / total[...]
-
-
-def _window(q: Any, k: Any, v: Any) -> Any:
-    row, column = jnp.arange(q.shape[0])[:, None], jnp.arange(q.shape[0])[None]
-    s = jnp.dot(q, k.T, precision="highest") * 0.125
-    s = jnp.where((column <= row) & (row - column < WINDOW), s, -jnp.inf)
-    return jnp.dot(jax.nn.softmax(s, -1), v, precision="highest")
-
-
-@autotune.tunable(block=[64, 128, 256], reference=_window)
-def window_attention(q: Any, k: Any, v: Any, *, block: int = 64) -> Any:
-    length, size = q.shape
-    behind = pl.cdiv(WINDOW - 1, block)
-    rows = pl.BlockSpec((block, size), lambda i, t: (i, 0))
-    keys = pl.BlockSpec((block, size), lambda i, t: (jnp.maximum(i + t - behind, 0), 0))
-    return pl.pallas_call(
-        _window_body,
-        grid=(length // block, behind + 1),
-        in_specs=[rows, keys, keys],
-        out_specs=rows,
-        out_shape=like(q),
-        scratch_shapes=[pltpu.VMEM((block, n), F32) for n in (1, 1, size)],
-        compiler_params=order("parallel", "arbitrary"),
-    )(q, k, v)
-
-
-# Rows of a table by their numbers, several copies in flight.
-
-
-def _gather_body(ids: Any, table: Any, out_ref: Any, sems: Any, *, flight: int) -> None:
-    block = out_ref.shape[0]
-    first = pl.program_id(0) * block
-
-    def copy(t: Any) -> Any:
-        return pltpu.make_async_copy(
-            table.at[ids[first + t]], out_ref.at[t], sems.at[lax.rem(t, flight)]
-        )
-
-    def step(t: Any, carry: Any) -> Any:
-        @pl.when(t >= flight)
-        def _() -> None:
-            copy(t - flight).wait()
-
-        copy(t).start()
-        return carry
-
-    def drain(t: Any, carry: Any) -> Any:
-        copy(t).wait()
-        return carry
-
-    lax.fori_loop(0, block, step, 0)
-    lax.fori_loop(block - flight, block, drain, 0)
-
-
-@autotune.tunable(
-    block=[8, 16, 32, 64],
-    flight=[4, 8],
-    values={"ids": lambda ids, table: np.arange(ids.shape[0]) * 7919 % table.shape[0]},
-    reference=lambda ids, table: table[ids],
-)
-def gather_rows(ids: Any, table: Any, *, block: int = 8, flight: int = 4) -> Any:
-    return pl.pallas_call(
-        functools.partial(_gather_body, flight=flight),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(ids.shape[0] // block,),
-            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
-            out_specs=pl.BlockSpec((block, *table.shape[1:]), lambda i, *_: (i, 0, 0)),
-            scratch_shapes=[pltpu.SemaphoreType.DMA((flight,))],
-        ),
-        out_shape=jax.ShapeDtypeStruct((ids.shape[0], *table.shape[1:]), table.dtype),
-    )(ids, table)
 
 
 # The sum of each row, in parts; how many there are is a constant. The problem is too long to be run
