@@ -14,8 +14,8 @@ from http.client import HTTPException
 from math import inf
 from typing import Any
 
-from autotune.answering.bundle import impossible
 from autotune.answering.http import Remote
+from autotune.domain.claims import impossible
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError, StoreError
 from autotune.domain.evidence import DEVICE_TIME

@@ -120,7 +120,7 @@ def check(
     from autotune.cli.checks import CheckQuestion, find_interpreters
     from autotune.cli.reports import print_checks, write_junit, write_markdown
     from autotune.publishing.checking.fail_on import parse_fail_on
-    from autotune.publishing.checking.run import parse_version_filter
+    from autotune.publishing.checking.selection import parse_version_filter
 
     fail_on = parse_fail_on(fails)
     named = [each for each in words if each]

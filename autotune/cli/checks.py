@@ -27,13 +27,8 @@ from autotune.domain.record import Check, Record
 from autotune.domain.workload import load_workload
 from autotune.publishing.checking.against import compare_revision, kernels_here, priors_of
 from autotune.publishing.checking.record_check import PriorConfig, prior_of
-from autotune.publishing.checking.run import (
-    CheckRun,
-    VersionFilter,
-    publish_all_checked,
-    retune_each,
-    selected,
-)
+from autotune.publishing.checking.run import CheckRun, publish_all_checked, retune_each
+from autotune.publishing.checking.selection import VersionFilter, selected
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver, invalid_problem, named_problem
 from autotune.searching.subject import SearchLimits

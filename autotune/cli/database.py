@@ -15,7 +15,6 @@ from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.record import Record, Snapshot
 from autotune.domain.token import ROLES, WRITER, Token
 from autotune.wording.output import echo
-from autotune.wording.publication import who_says
 from autotune.wording.units import counted, micros
 
 
@@ -207,6 +206,8 @@ def _record_data(numbered: tuple[int, Record]) -> dict[str, Any]:
 
 
 def _record_lines(numbered: tuple[int, Record]) -> list[str]:
+    from autotune.wording.publication import who_says  # what else there is does not wait for it
+
     number, record = numbered
     return [
         f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}",

@@ -19,10 +19,9 @@ from autotune.compiling.environments.environment import (
     CannotCompile,
     environments,
     environments_folder,
-    pip_install,
     probe,
-    unmet,
 )
+from autotune.compiling.environments.packages import pip_install, unmet
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.key import Chip

@@ -284,7 +284,7 @@ def _refuse(reason: str, given: list[str]) -> NoReturn:
 
 def _what_to_install(error: ModuleNotFoundError, given: list[str]) -> str:
     """Raises the error again where no extra of ours would mend it."""
-    from autotune.compiling.environments.environment import extra_of, pip_install
+    from autotune.compiling.environments.packages import extra_of, pip_install
 
     extra = extra_of((error.name or "").partition(".")[0])
     if extra is None:

@@ -7,9 +7,9 @@ from rich.table import Table
 from autotune.cli.shared import database_and_json, limit_option, open_database, print_json
 from autotune.domain.browsing import Miss
 from autotune.domain.codec import to_data
+from autotune.wording.config import problem_cell
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
-from autotune.wording.units import problem_cell
 
 _WIDE = 100
 

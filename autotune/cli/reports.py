@@ -20,6 +20,7 @@ from autotune.domain.visible import visible
 from autotune.publishing.checking.fail_on import FailOn
 from autotune.publishing.task import TuningResult
 from autotune.wording import publication
+from autotune.wording.config import problem_cell
 from autotune.wording.match import (
     action,
     check_in_words,
@@ -30,7 +31,7 @@ from autotune.wording.match import (
 )
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
-from autotune.wording.units import counted, error_bar, mebibytes, micros, problem_cell, ratio
+from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio
 
 _WIDE = 140
 

@@ -38,7 +38,7 @@ def serve(database: str | None, **given: Any) -> None:
     """
     for name in ("fastapi", "jinja2", "prometheus_client", "pythonjsonlogger", "uvicorn"):
         if find_spec(name) is None:
-            from autotune.compiling.environments.environment import pip_install
+            from autotune.compiling.environments.packages import pip_install
 
             raise AutotuneError(f"{name} is not installed: {pip_install('serve')}")
     settings = from_environment(**given)

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,71 +12,12 @@ import click
 
 from autotune.cli import shared
 from autotune.domain.compilers import Compilers
-from autotune.domain.job import LEASE_S, LEAST_LEASE_S, MOST_LEASE_S, Progress
-from autotune.domain.key import Chip, KernelRef
-from autotune.domain.record import Record, Trial
+from autotune.domain.job import LEASE_S, LEAST_LEASE_S, MOST_LEASE_S
+from autotune.domain.key import KernelRef
+from autotune.domain.record import Record
 from autotune.domain.store import Rechecked
-from autotune.domain.visible import visible_lines
-from autotune.estimating.space import Space
-from autotune.measuring.attached import attached_chips
-from autotune.publishing.jobs.worker import JobObserver, Lease
-from autotune.publishing.publish import Publication
-from autotune.publishing.task import TuningResult
-from autotune.wording.bars import Lines
 from autotune.wording.output import PlainFormatter
-from autotune.wording.publication import publication_reason, why_estimated
 from autotune.wording.units import counted
-
-
-class JobWatch(JobObserver, Lines):
-    """Lines go to the log of the job, figures to its progress."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(lease.say)
-        self.lease = lease
-
-    def is_stopped(self) -> bool:
-        return self.lease.is_stopped()
-
-    def may_publish(self) -> bool:
-        return not self.is_stopped() and self.lease.holds()
-
-    def tracing(self, done: int, total: int) -> None:
-        self._report(note=f"tracing {done} of {total}")
-
-    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
-        super().space_ready(space, earlier, goal)
-        self._report(note=f"compiling, {len(space.candidates)} candidates")
-
-    def trial_done(self, trial: Trial) -> None:
-        super().trial_done(trial)
-        self._report()
-
-    def announce(self, line: str) -> None:
-        super().announce(line)
-        self._report(note=line)
-
-    def tuned(self, tuned: TuningResult) -> None:
-        if tuned.search is None:  # searched before: nothing was said of it yet
-            self.done = self.goal = len(tuned.trials)
-            self.tally.reuse(tuned.trials)
-            self._report()
-            self.lease.holds()
-
-    def message(self, published: Publication, untimed: Chip | None) -> str:
-        if untimed is None:
-            return publication_reason(published)
-        return f"{publication_reason(published)}. {why_estimated(untimed, attached_chips())}"
-
-    def _report(self, note: str | None = None) -> None:
-        self.lease.progress = Progress(
-            done=self.done,
-            goal=self.goal,
-            best_us=self.tally.best_us,
-            default_us=self.tally.default_us,
-            note=self.lease.progress.note if note is None else visible_lines(note),
-        )
-
 
 _TIMEOUT_S = 60.0  # of one call to a service
 
@@ -147,6 +87,7 @@ def worker(
     """
     from autotune.answering.http import Remote
     from autotune.answering.push import RemoteJobs
+    from autotune.cli.job_watch import JobWatch
     from autotune.declaring.discovery import installed_kernels
     from autotune.publishing.jobs.worker import Worker
     from autotune.publishing.task import Plan, Timing

@@ -224,7 +224,7 @@ class Compiler:
                 )
             raise CompilerUnavailableError(f"{answer.type}: {answer.message}")
         if isinstance(question, questions.DescribeToolchain) and answer.libtpu == "none":
-            from autotune.compiling.environments.environment import pip_install
+            from autotune.compiling.environments.packages import pip_install
 
             raise CompilerUnavailableError(
                 f"the compiling interpreter has no libtpu: {pip_install('search')}"

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import exp, inf
+from typing import TYPE_CHECKING
 
 from autotune.domain import compilers as questions
 from autotune.domain.comparison import beats, expected_range
@@ -25,7 +26,9 @@ from autotune.estimating import legality
 from autotune.estimating import space as spaces
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.searching.subject import Subject, axis_value
-from autotune.searching.surrogate import Posterior
+
+if TYPE_CHECKING:  # it loads scipy
+    from autotune.searching.surrogate import Posterior
 
 
 def keep_trials(
@@ -288,7 +291,9 @@ _NINE_OF_TEN = 1.645  # deviations of a normal distribution
 _MOST_DOUBT = 0.2
 
 
-def predicted_default(default: Config, posterior: Posterior, place: int, error: float) -> Evidence:
+def predicted_default(
+    default: Config, posterior: "Posterior", place: int, error: float
+) -> Evidence:
     """What other problems of the kernel say of a default at ``place`` that nobody compiled;
     ``error``: what earlier predictions were within.
 

@@ -16,7 +16,7 @@ from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, semantics_text
 from autotune.domain.record import Method, Record
-from autotune.publishing.checking.run import selected
+from autotune.publishing.checking.selection import selected
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax
 from autotune.tables.cache import compact, filled, write_flags, yaml_of
 from autotune.tables.description import Description, NotInCatalogueError

@@ -13,8 +13,6 @@ from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Config
 from autotune.domain.record import Decision, Evidence, GateState, Method, Record, Standing, Trial
 from autotune.domain.store import CandidateState, Rechecked
-from autotune.publishing.task import TuningResult, WithOptions
-from autotune.publishing.with_options import FunctionTrial
 from autotune.wording.match import finding, known_finding
 from autotune.wording.outcome import kind_and_reason, ran_text, reason_of, verdict_reason
 from autotune.wording.units import counted, error_bar, micros, ratio
@@ -50,6 +48,8 @@ def measured_baseline(verdict: XlaVerdict, xla: Timed, times: float) -> str:
 
 if TYPE_CHECKING:  # light commands import this
     from autotune.publishing.publish import Publication
+    from autotune.publishing.task import TuningResult, WithOptions
+    from autotune.publishing.with_options import FunctionTrial
 
 TIE_RULE = (
     "an error bar of at most twice the narrowest, then the least VMEM, then the larger blocks"
@@ -287,7 +287,7 @@ def _interval(timed: Timed) -> str:
 _MOST = 8
 
 
-def option_lines(tuned: TuningResult) -> Iterator[str]:
+def option_lines(tuned: "TuningResult") -> Iterator[str]:
     """The fastest set first; nothing where none was searched."""
     tried = sorted((of for of in tuned.with_options if of.trials), key=lambda of: of.best_us or inf)
     if not tried:
@@ -301,7 +301,7 @@ def option_lines(tuned: TuningResult) -> Iterator[str]:
     yield from _to_set(tried[0])
 
 
-def function_lines(name: str, chip: Chip, tried: Sequence[FunctionTrial]) -> Iterator[str]:
+def function_lines(name: str, chip: Chip, tried: "Sequence[FunctionTrial]") -> Iterator[str]:
     """Of a function that is no kernel; what was asked for first."""
     asked, *others = tried
     timed = sorted(others, key=lambda trial: trial.time_us or inf)
@@ -319,7 +319,7 @@ def function_lines(name: str, chip: Chip, tried: Sequence[FunctionTrial]) -> Ite
         yield f"or jax.jit(…, compiler_options={for_executable(timed[0].options)})."
 
 
-def _best(tuned: TuningResult, of: WithOptions) -> str:
+def _best(tuned: "TuningResult", of: "WithOptions") -> str:
     best = of.best
     if best is None or best.estimate is None:
         return f"no time of {counted(len(of.trials), 'trial')}"
@@ -334,7 +334,7 @@ def _program(trial: Trial) -> str | None:
     return trial.outcome.program if isinstance(trial.outcome, Estimated) else None
 
 
-def _to_set(fastest: WithOptions) -> Iterator[str]:
+def _to_set(fastest: "WithOptions") -> Iterator[str]:
     """How to have what is published."""
     publication, record = fastest.publication, fastest.record
     if publication is None:

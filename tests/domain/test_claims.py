@@ -3,7 +3,7 @@
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.answering.bundle import MOST_VMEM_BYTES
+from autotune.domain.claims import MOST_VMEM_BYTES
 from autotune.domain.key import Chip
 
 VERSIONS = {"v7x": "7x"}

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from autotune.cli.worker import JobWatch
+from autotune.cli.job_watch import JobWatch
 from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, Rechecked

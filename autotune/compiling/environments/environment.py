@@ -1,5 +1,5 @@
-"""An environment on disk, finding the one that is meant, what JAX an interpreter has (found out in
-a process of its own), and which of the packages that this one asks for are there."""
+"""An environment on disk, finding the one that is meant, and what JAX an interpreter has, found out
+in a process of its own."""
 
 import fcntl
 import hashlib
@@ -8,20 +8,16 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import distribution, requires
 from pathlib import Path
 
 import platformdirs
-from packaging.requirements import Requirement
 from packaging.version import Version
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
-from autotune.domain.version import NAME, installed_version
 
 _LACKS = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _PACKAGE_OF = {"absl": "absl-py"}  # where the package is not called like the module
@@ -80,47 +76,6 @@ def last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines or ["it left no message"])[-1][:300]
-
-
-def unmet(extra: str = "") -> list[str]:
-    """What ``extra`` (empty: the base) asks for and is not there in a version that will do."""
-    return [
-        _written(asked)
-        for asked in _asked(extra)
-        if (installed := installed_version(asked.name)) is None
-        or not asked.specifier.contains(installed, prereleases=True)
-    ]
-
-
-def extra_of(module: str) -> str | None:
-    """The first extra that brings a module along; None where none does."""
-    extras = ("store", "search", "serve", "postgres")
-    return next(
-        (e for e in extras if module in {requirement.name for requirement in _asked(e)}), None
-    )
-
-
-def pip_install(extra: str) -> str:
-    """The command for it, from where this installation came: an index may not have it."""
-    origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
-    vcs = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
-    return f"pip install '{NAME}[{extra}]" + (f" @ {vcs}{origin['url']}'" if origin else "'")
-
-
-def _written(requirement: Requirement) -> str:
-    """``name>=1``, without the extra that asks for it."""
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{requirement.specifier}"
-
-
-def _asked(extra: str) -> Iterator[Requirement]:
-    for line in requires(NAME) or ():
-        requirement = Requirement(line)
-        of_base = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if of_base == (not extra) and (
-            requirement.marker is None or requirement.marker.evaluate({"extra": extra})
-        ):
-            yield requirement
 
 
 FOLDER_VARIABLE = "AUTOTUNE_ENVIRONMENTS"

@@ -247,7 +247,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        from autotune.compiling.environments.environment import pip_install
+        from autotune.compiling.environments.packages import pip_install
 
         raise CompilerUnavailableError(
             f"Ray is not installed here: {pip_install('ray')}"

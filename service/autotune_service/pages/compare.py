@@ -10,9 +10,10 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Record, gate_state
+from autotune.wording.config import spelled_parts
 from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason
-from autotune.wording.units import error_bar, micros, spelled_parts
+from autotune.wording.units import error_bar, micros
 from autotune_service.pages.filters import PageCall
 from autotune_service.pages.problem import served
 from autotune_service.pages.speed import Line, bars, facts, parts

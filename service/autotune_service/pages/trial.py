@@ -7,11 +7,12 @@ from markupsafe import Markup
 
 from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import NumberedTrial, SearchedKey
+from autotune.wording.config import spelled_parts
 from autotune.wording.match import reproduce
 from autotune.wording.profile import estimate_change
 from autotune.wording.profile_page import fragment
 from autotune.wording.publication import record_verification
-from autotune.wording.units import mebibytes, micros, spelled_parts
+from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError
 from autotune_service.pages.candidates import WINNER, candidate
 from autotune_service.pages.filters import PageCall, number_of

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from autotune.cli import worker as module_of_command
-from autotune.cli.worker import JobWatch
+from autotune.cli import job_watch
+from autotune.cli.job_watch import JobWatch
 from autotune.domain.errors import NoLegalConfigError, StoreError
 from autotune.domain.job import Progress, Request, State
 from autotune.domain.key import Chip
@@ -317,7 +317,7 @@ def test_a_database_that_is_away_is_waited_for(store, script, monkeypatch):
     ],
 )
 def test_an_estimate_says_why_it_is_one(store, script, monkeypatch, attached, says):
-    for room in (task, module_of_command):
+    for room in (task, job_watch):
         monkeypatch.setattr(room, "attached_chips", lambda: attached)
     ask(store)
     new_worker(store, timing=Timing()).run(drain=True)
