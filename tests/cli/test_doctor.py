@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete
 from autotune.cli import doctor as diagnosis
 from autotune.cli.doctor import Condition
 from autotune.cli.main import cli
-from autotune.compiling.environments import environment
+from autotune.compiling.environments import environment, packages
 from autotune_db import open_store
 from tests.servers.commands import autotune, autotune_here
 from tests.servers.service import running
@@ -76,7 +76,7 @@ def test_an_interpreter_without_jax_is_no_fault_and_none_at_all_is(tmp_path):
 def test_an_extra_that_is_half_there_is_bad(monkeypatch):
     asked = ["click>=8", 'optuna>=5; extra == "search"', 'scipy>=99; extra == "search"']
     asked += ['nothing-of-this-name; extra == "serve"', 'numpy>=1; extra == "serve"']
-    monkeypatch.setattr(environment, "requires", lambda name: asked)
+    monkeypatch.setattr(packages, "requires", lambda name: asked)
     real = diagnosis.installed_version
     monkeypatch.setattr(  # numpy alone is everybody's
         diagnosis, "installed_version", lambda name: None if name == "fastapi" else real(name)
