@@ -79,13 +79,15 @@ def option_text(value: object) -> str:
 class UndeclaredKernel:
     """A ``pallas_call`` that no declaration is known of. ``core``: what a kernel for a mesh of
     cores runs on; ``source``: the file and line that make the call; ``scope``: where in the model;
-    ``operands`` and ``scratch``: dtypes and shapes, as ``bfloat16[8,128]``. ``vmem_bytes``: of its
-    blocks, buffered, and its scratch; ``limit_bytes``: what it asks for itself."""
+    ``scalars`` (what is read before the kernel), ``operands`` and ``scratch``: dtypes and shapes, as
+    ``bfloat16[8,128]``. ``vmem_bytes``: of its blocks, buffered, and its scratch; ``limit_bytes``:
+    what it asks for itself."""
 
     name: str
     core: OmitDefault[str] = ""
     source: OmitDefault[str] = ""
     scope: OmitDefault[str] = ""
+    scalars: OmitDefault[tuple[str, ...]] = ()
     operands: OmitDefault[tuple[str, ...]] = ()
     grid: tuple[int, ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
@@ -364,7 +366,7 @@ _OF_PROBLEM: dict[str, _Reader] = {
 }
 _OF_UNDECLARED: dict[str, _Reader] = {
     **dict.fromkeys(("name", "core", "source", "scope"), _text),
-    **dict.fromkeys(("operands", "scratch"), _names),
+    **dict.fromkeys(("scalars", "operands", "scratch"), _names),
     "grid": _sizes,
     "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),

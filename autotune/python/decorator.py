@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, TypeVar
 from autotune.answering.generation import GENERATION
 from autotune.answering.matching import DEFAULT
 from autotune.answering.sources import Source, is_strict
-from autotune.declaring.calls.function import PARAMS, FunctionKernel
+from autotune.declaring.calls.function import PARAMS, FunctionKernel, abstract
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.place import place_of
 from autotune.declaring.kernel import Blocks, Kernel
@@ -213,7 +213,8 @@ class Tunable(Generic[P, R]):
     def ref(self, *args: Any, **kwargs: Any) -> KernelRef:
         """Where the compiler process finds it, and such a call in words. Raises
         ``InvalidInputError``."""
-        text = self.declaration.text(self._arguments(args, kwargs))
+        known = functools.partial(abstract, contents=True)
+        text = self.declaration.text(self._arguments([*map(known, args)], known(kwargs)))
         place = place_of(self._attribute(), self.module, self.filename)
         return replace(place, call=text)
 

@@ -397,8 +397,7 @@ def _problem(
                 'jax.ShapeDtypeStruct((256, 512), "bfloat16")'
             ) from error
         arguments = {**arguments, **described}
-        problem, known = kernel.problem(*args, **arguments), partial(abstract, contents=True)
-        return kernel.ref(*map(known, args), **known(arguments)), problem
+        return kernel.ref(*args, **arguments), kernel.problem(*args, **arguments)
     if not isinstance(kernel, str) or args or arguments or shape is None:
         options_given = arguments if isinstance(kernel, str) else ()
         unknown = "".join(f"there is no option {name}: " for name in options_given)

@@ -108,7 +108,6 @@ def test_integers_of_a_concrete_array_are_contents():
     assert "{'n': int32[2]@[3, 4]}" in ref.call and "float32[8,128]," in ref.call
     known = options_of_its_own.declaration.read(ref.call)["chip"]["n"]
     assert known.contents == (3, 4)
-    assert "@" not in options_of_its_own.ref(**arrays).call  # of a model: nobody reads its arrays
 
 
 def undeclared(x, scale=2.0):

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date
 from functools import cache, wraps
 from math import prod
 from pathlib import Path
@@ -78,9 +79,16 @@ Axes = Mapping[str, int]
 def _compile_only_devices(chip: Chip, count: int) -> Sequence[Any]:
     """Devices that nothing can run on, for compiling. Kept: each costs a millisecond, and every
     candidate asks."""
+    from jax._src import tpu_custom_call as custom_call
     from jax.experimental import topologies
 
-    return tuple(topologies.get_topology_desc(**libtpu.topology(chip, count)).devices)[:count]
+    devices = tuple(topologies.get_topology_desc(**libtpu.topology(chip, count)).devices)[:count]
+    is_older = getattr(custom_call, "is_cloud_tpu_older_than", None)
+    if is_older is not None and "backend" not in inspect.signature(is_older).parameters:
+        # jax 0.7 writes Mosaic for libtpu of any age where no TPU is attached
+        (built,) = re.findall(r"\((\d+)\)", devices[0].client.platform_version)
+        custom_call.is_cloud_tpu_older_than = lambda *day: date.fromtimestamp(int(built)) < date(*day)
+    return devices
 
 
 def compile_only_device(chip: Chip) -> Any:

@@ -79,9 +79,7 @@ def _given(site: Site) -> dict[str, Any]:
         elif isinstance(value, jax.sharding.Mesh | jax.sharding.AbstractMesh):
             given[name] = _Mesh(dict(value.shape))
         else:
-            leaves = jax.tree_util.tree_leaves(value)
-            is_known = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-            given[name] = abstract(value, contents=is_known)
+            given[name] = abstract(value, contents=True)
     return given
 
 

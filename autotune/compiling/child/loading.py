@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
@@ -193,9 +194,9 @@ class Loader:
             raise
         except (Exception, SystemExit) as error:
             file = ref.path or ref.module
-            raise LoadError(
-                f"the kernel file {file} does not import: {type(error).__name__}: {error}"
-            ) from error
+            at = [f" at `{f.line}`" for f in extract_tb(error.__traceback__) if f.filename == file]
+            said = f"{type(error).__name__}: {error}"
+            raise LoadError(f"the kernel file {file} does not import{''.join(at[-1:])}: {said}") from error
 
     def _module(self, ref: KernelRef) -> ModuleType:
         if ref.module:

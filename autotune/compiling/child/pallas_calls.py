@@ -90,6 +90,7 @@ class PallasCall:
             core=self.core,
             source=self.source,
             scope=self.scope,
+            scalars=tuple(str(BlockedArray(s, dtype, s, "smem")) for s, dtype in self.others),
             operands=tuple(map(str, self.operands)),
             grid=self.grid if self.batch == 1 else (self.batch, *self.grid),
             blocks=tuple(operand.block for operand in self.operands),

@@ -204,8 +204,10 @@ def abstract(value: Any, *, contents: bool = False) -> Any:
                 return type(value)(**items)
     if is_array:
         array = texts.AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
-        is_known = contents and array.dtype in _STEERING and hasattr(value, "__array__")
-        return array.of(value) if is_known and prod(array.shape) <= _MOST_INTEGERS else array
+        if contents and array.dtype in _STEERING and prod(array.shape) <= _MOST_INTEGERS:
+            with suppress(TypeError):  # nothing is known of what is traced
+                return array.of(value.__array__()) if hasattr(value, "__array__") else array
+        return array
     if type(value) not in (dict, list, tuple):
         return value
     return texts.remade(value, {key: inner(item) for key, item in texts.parts(value).items()})

@@ -42,6 +42,14 @@ def double(x, *, block=256):
         o_ref[...] = x_ref[...] * 2
     return elementwise(body, elementwise(body, x, block), block)
 
+@autotune.tunable(block=[128, 256])
+def counted(x, lengths, *, block=256):
+    return double(x, block=block)
+
+def known(x):
+    import numpy as np
+    return counted(x, np.int32([3, 5])) + counted(x, x[0, :2].astype("int32"))
+
 @jax.custom_vjp
 def differentiable(x):
     return double(x)
@@ -287,6 +295,12 @@ def test_whose_blocks_are_no_argument_is_not_declared(tmp_path):
     assert not found.declarations
 
 
+def test_integers_that_a_model_knows_are_in_its_problems(tmp_path):
+    found = [one.args for one in collected(tmp_path, "known", "x=f32[256,256]").problems]
+    call = "x=float32[256,256], lengths=int32[2]"
+    assert found == [f"{call}@[3, 5]", call]
+
+
 def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
     (found,) = collected(tmp_path, "pipelined", "x=f32[256,128]", Chip.V5E).undeclared
     assert found.scratch == ("float32[2,64,128]",) * 2
@@ -416,6 +430,8 @@ def test_sizes_that_a_function_chooses_itself_are_axes(tmp_path, monkeypatch):
     found = collect(Loader(), ref, Chip.V5E, {}, declare=True)
     (made,) = found.declarations  # of both kernels
     assert not found.undeclared
+    listed, *_ = collect(Loader(), ref, Chip.V5E, {}).undeclared
+    assert listed.scalars == ("int32[4]", "int32[32]")
     assert "rest_blocks_0=32, rest_blocks_1=512" in made.code
     assert "block_sizes=(block_sizes_0, block_sizes_1)" in made.code
     assert "block_sizes_0=64, block_sizes_1=256" in made.code

@@ -152,8 +152,8 @@ def test_decoys_in_the_current_folder_are_not_imported(compiler, tmp_path, monke
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("raise ValueError('no ✗')", "does not import: ValueError: no ✗"),
-        ("import sys; sys.exit(4)", "does not import: SystemExit: 4"),
+        ("raise ValueError('no ✗')", "does not import at `raise .*`: ValueError: no ✗"),
+        ("import sys; sys.exit(4)", "import at `import sys; .*`: SystemExit: 4"),
         ("KERNEL = 3", "has no kernel declaration called KERNEL: @autotune.tunable makes one"),
         ("def", "does not import: SyntaxError"),
         ("import os; os.abort()", "died of SIGABRT"),

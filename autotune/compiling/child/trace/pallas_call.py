@@ -24,7 +24,15 @@ from autotune.compiling.child.trace.blocks import (
     visits,
 )
 from autotune.compiling.child.trace.body import Body, analyse
-from autotune.compiling.child.trace.calls import TracedCall, pallas_calls, sends, walked
+from autotune.compiling.child.trace.calls import (
+    TracedCall,
+    as_any_kernel,
+    core_of,
+    meshes_of,
+    pallas_calls,
+    sends,
+    walked,
+)
 from autotune.compiling.child.trace.scalars import axis_index, evaluate, open_jaxpr, source_of
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import bits
@@ -315,17 +323,14 @@ def compiler_params(eqn: Any) -> dict[str, Any]:
     params = eqn.params["compiler_params"]
     if params is None:
         return {}
-    if hasattr(params, "get"):  # jax 0.6: a mapping by backend
-        params = params.get("mosaic", params.get("mosaic_tpu", {}))
+    if hasattr(params, "get"):  # before jax 0.8: a mapping by backend
+        params = params.get("mosaic") or params.get("mosaic_tpu") or {}
     if hasattr(params, "get"):
         return dict(params)
     return {
         name: getattr(params, name, None)
         for name in ("dimension_semantics", "vmem_limit_bytes", "disable_bounds_checks")
     }
-
-
-_OTHER_KERNELS = ("core_map", "mpmd_map")
 
 
 class NotTunableError(ValueError):
@@ -383,13 +388,13 @@ def _check_left_in(eqn: Any) -> None:
 
 def _without(closed: Any) -> str:
     """A sentence about a function that makes no call."""
-    names = (eqn.primitive.name for eqn in walked(closed))
-    other = next((name for name in names if name in _OTHER_KERNELS), None)
-    if other is None:
+    kernels = filter(None, map(as_any_kernel, walked(closed)))
+    cores = dict.fromkeys(core_of(mesh) for kernel in kernels for mesh in meshes_of(kernel))
+    if not cores:
         return "the kernel's function holds no pallas_call: there is nothing to tune in it"
     return (
-        f"the kernel's function holds no pallas_call: it is written for a mesh of cores ({other}, "
-        "from pl.kernel or pl.core_map), which cannot be traced yet"
+        f"the kernel is for {' and '.join(f'{core}s' for core in cores)}: `autotune collect` lists "
+        "it, but it is neither timed nor verified"
     )
 
 

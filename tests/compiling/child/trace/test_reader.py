@@ -169,10 +169,29 @@ def test_what_the_author_left_in_is_named(switch):
         read(call, x)
 
 
-def test_a_function_without_a_call_is_refused():
+def on_sparse_cores(x):
+    from jax.experimental.pallas import tpu_sc
+
+    mesh = tpu_sc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=2)
+    return pl.kernel(pltpu.sync_copy, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh)(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x + 1, "holds no pallas_call: there is nothing to tune"),
+        pytest.param(
+            on_sparse_cores,
+            "for SparseCores: `autotune collect` lists it",
+            marks=pytest.mark.skipif(not hasattr(pl, "kernel"), reason="this JAX has none"),
+        ),
+    ],
+)
+def test_a_function_without_a_call_is_refused(function, words):
     x = [Array(name="x", shape=(8, 128), dtype="float32")]
-    with pytest.raises(NoPallasCallError, match="holds no pallas_call"):
-        read(lambda x: x + 1, x)
+    with_cores = MESH.update(abstract_device=AbstractDevice("TPU v6 lite", 1, "tpu"))
+    with use_abstract_mesh(with_cores), pytest.raises(NoPallasCallError, match=words):
+        read(function, x)
 
 
 def copying(rows, name):
