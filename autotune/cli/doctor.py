@@ -20,6 +20,7 @@ from autotune.compiling.environments.environment import (
     environments,
     environments_folder,
     probe,
+    releases,
 )
 from autotune.compiling.environments.packages import pip_install, unmet
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
@@ -155,16 +156,17 @@ def chips(python: str) -> Iterator[Finding]:
         yield bad("chips", str(error), "see the compilers above; autotune chips lists the names")
 
 
-def hooks() -> Iterator[Finding]:
-    """What ``autotune.install`` would patch in this environment."""
+def hooks(python: str) -> Iterator[Finding]:
+    """What ``autotune.install`` would patch of what an interpreter has."""
     named = named_in_environment()
     if unknown := unknown_packages(named):
         remedy = f"choose among {', '.join(PACKAGES)}"
         yield bad("install", f"{ENVIRONMENT} names {unknown}: unknown here", remedy)
+    found = releases(python, PACKAGES)
     for package in PACKAGES.values():
         by = ENVIRONMENT if package.name in named else "autotune.install"
         takes = f"{len(package.hooks())} lookups of {package.name} take tuned blocks by {by}"
-        left_alone = untouched(package)
+        left_alone = untouched(package, found.get(package.name))
         yield not_there("install", left_alone) if left_alone else good("install", takes)
 
 
@@ -241,7 +243,7 @@ def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator
     yield from compilers
     if compilers[0].condition == Condition.GOOD and not quick:
         yield from chips(python)
-    yield from hooks()
+    yield from hooks(python)
     yield attached()
     yield database(db)
     if url is not None:

@@ -79,7 +79,7 @@ def option_text(value: object) -> str:
 class UndeclaredKernel:
     """A ``pallas_call`` that no declaration is known of. ``core``: what a kernel for a mesh of
     cores runs on; ``source``: the file and line that make the call; ``scope``: where in the model;
-    ``scalars`` (what is read before the kernel), ``operands`` and ``scratch``: dtypes and shapes, as
+    ``scalars`` (read before the kernel), ``operands`` and ``scratch``: dtypes and shapes, as
     ``bfloat16[8,128]``. ``vmem_bytes``: of its blocks, buffered, and its scratch; ``limit_bytes``:
     what it asks for itself."""
 

@@ -29,6 +29,7 @@ from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import named_kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import Problem, parsed_parts
+from autotune.domain.version import installed_version
 from autotune.domain.workload import Workload, load_workload
 from autotune.python.tuned import Tuned, error_sentence
 from autotune.tables.hooks import (
@@ -139,7 +140,7 @@ def install_from_environment() -> None:
 
 
 def _install(package: Package) -> bool:
-    if (why := untouched(package)) is not None:
+    if (why := untouched(package, installed_version(package.name))) is not None:
         _log.warning("autotune: %s", why)
         return False
     if package.name not in _undo:

@@ -3,6 +3,7 @@
 import json
 import logging
 import pickle
+import sys
 from typing import Any
 
 import jax
@@ -187,7 +188,7 @@ def test_a_mistake_of_the_caller_stays_the_packages_own():
 
 
 def test_another_release_is_left_alone(monkeypatch, caplog):
-    monkeypatch.setattr(hooks, "installed_version", lambda _: "99.0")
+    monkeypatch.setattr("autotune.python.install.installed_version", lambda _: "99.0")
     before = vars(flash.BlockSizes)["get_default"]
     assert autotune.install("jax") == []
     assert vars(flash.BlockSizes)["get_default"] is before
@@ -252,15 +253,21 @@ def test_a_plug_in_does_what_the_environment_says(monkeypatch, caplog):
     assert vars(flash.BlockSizes)["get_default"] is not before
 
 
-def test_doctor_says_what_would_be_patched(monkeypatch):
+def test_doctor_says_what_would_be_patched(monkeypatch, tmp_path):
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jax")
-    jax_finding, *others = diagnosis.hooks()
+    jax_finding, *others = diagnosis.hooks(sys.executable)
     assert jax_finding.condition == "ok" and "AUTOTUNE_INSTALL" in jax_finding.says
-    monkeypatch.setattr(hooks, "installed_version", lambda _: "99.0")
-    assert {finding.condition for finding in diagnosis.hooks()} == {"-"}
+    for name, version in (("tokamax", "0.0.17"), ("jax", "99.0")):  # of another interpreter
+        place = tmp_path / f"{name}-{version}.dist-info"
+        place.mkdir()
+        (place / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    jax_finding, tokamax, *_ = diagnosis.hooks(sys.executable)
+    assert (jax_finding.condition, tokamax.condition) == ("-", "ok")
+    assert "jax 99.0 is left alone" in jax_finding.says
     assert len(others) == len(hooks.PACKAGES) - 1
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jax,jaxx")
-    unknown, *_ = diagnosis.hooks()
+    unknown, *_ = diagnosis.hooks(sys.executable)
     assert unknown.condition == "bad" and "jaxx" in unknown.says and "tokamax" in unknown.remedy
 
 

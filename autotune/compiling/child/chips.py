@@ -86,8 +86,9 @@ def _compile_only_devices(chip: Chip, count: int) -> Sequence[Any]:
     is_older = getattr(custom_call, "is_cloud_tpu_older_than", None)
     if is_older is not None and "backend" not in inspect.signature(is_older).parameters:
         # jax 0.7 writes Mosaic for libtpu of any age where no TPU is attached
-        (built,) = re.findall(r"\((\d+)\)", devices[0].client.platform_version)
-        custom_call.is_cloud_tpu_older_than = lambda *day: date.fromtimestamp(int(built)) < date(*day)
+        (second,) = re.findall(r"\((\d+)\)", devices[0].client.platform_version)
+        built = date.fromtimestamp(int(second))
+        custom_call.is_cloud_tpu_older_than = lambda *day: built < date(*day)
     return devices
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space
 from autotune.compiling.child.trace.calls import (
     as_any_kernel,
-    core_of,
+    cores_of,
     inner_jaxprs,
     meshes_of,
     walked,
@@ -170,7 +170,7 @@ def _read(
         limit_bytes=params.get("vmem_limit_bytes"),
         flags=str(getattr(eqn.params["compiler_params"], "flags", None) or ""),
         scratch=tuple(_scratch(body, mapping.num_scratch_operands)),
-        core="+".join(dict.fromkeys(map(core_of, meshes))),
+        core="+".join(dict.fromkeys(cores_of(eqn))),
         source=_source(eqn),
         scope=scope,
         given=given,

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,15 @@ def probe(python: str) -> Interpreter | CannotCompile:
         return CannotCompile(lacks=package, message=last_words(done.stderr))
     facts = json.loads(done.stdout.splitlines()[-1])
     return Interpreter(python_version=facts.pop("python"), toolchain=Toolchain(**facts))
+
+
+def releases(python: str, packages: Iterable[str]) -> dict[str, str]:
+    """Of those packages that it has."""
+    found = "{n: d.version for n in sys.argv[1:] for d in [*distributions(name=n)][:1]}"
+    imports = "import json, sys; from importlib.metadata import distributions"
+    ask = f"{imports}; print(json.dumps({found}))"
+    done = subprocess.run([python, "-P", "-c", ask, *packages], capture_output=True, text=True)
+    return dict(json.loads(done.stdout or "{}"))
 
 
 def last_words(text: str) -> str:

@@ -6,7 +6,6 @@ it returns. ``autotune.python.install`` puts these into a process. No package is
 import os
 from collections.abc import Iterable
 
-from autotune.domain.version import installed_version
 from autotune.tables.hooks.from_jax import JAX
 from autotune.tables.hooks.from_maxtext import MAXTEXT
 from autotune.tables.hooks.from_tables import SGLANG_JAX, TPU_INFERENCE
@@ -27,9 +26,8 @@ def unknown_packages(names: Iterable[object]) -> str:
     return ", ".join(str(name) for name in names if name not in list(PACKAGES))
 
 
-def untouched(package: Package) -> str | None:
-    """Why nothing of what is installed is touched; None where the release is known."""
-    release = installed_version(package.name)
+def untouched(package: Package, release: str | None) -> str | None:
+    """Why nothing of this installed release is touched; None where it is known."""
     if release in package.releases:
         return None
     known = f"known are {', '.join(package.releases)}"

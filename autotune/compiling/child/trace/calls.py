@@ -21,7 +21,7 @@ def as_pallas_call(eqn: Any) -> Any | None:
     """What ``Call`` reads of a ``pallas_call``; None for any other equation, and for kernels of
     several meshes or of SparseCores."""
     call = as_any_kernel(eqn)
-    is_one = call is not None and [core_of(mesh) for mesh in meshes_of(call)] in ([], [TENSORCORE])
+    is_one = call is not None and cores_of(call) in ([], [TENSORCORE])
     return call if is_one else None
 
 
@@ -35,8 +35,10 @@ def meshes_of(eqn: Any) -> Sequence[Any]:
     return tuple(eqn.params.get("meshes", ()))
 
 
-def core_of(mesh: Any) -> str:
-    return TENSORCORE if TENSORCORE in type(mesh).__name__ else SPARSECORE
+def cores_of(eqn: Any) -> list[str]:
+    """One for each of its meshes."""
+    kinds = [type(mesh).__name__ for mesh in meshes_of(eqn)]
+    return [TENSORCORE if TENSORCORE in kind else SPARSECORE for kind in kinds]
 
 
 def as_any_kernel(eqn: Any) -> Any | None:

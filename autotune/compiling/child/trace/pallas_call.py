@@ -24,15 +24,7 @@ from autotune.compiling.child.trace.blocks import (
     visits,
 )
 from autotune.compiling.child.trace.body import Body, analyse
-from autotune.compiling.child.trace.calls import (
-    TracedCall,
-    as_any_kernel,
-    core_of,
-    meshes_of,
-    pallas_calls,
-    sends,
-    walked,
-)
+from autotune.compiling.child.trace.calls import TracedCall, cores_of, pallas_calls, sends, walked
 from autotune.compiling.child.trace.scalars import axis_index, evaluate, open_jaxpr, source_of
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import bits
@@ -388,8 +380,7 @@ def _check_left_in(eqn: Any) -> None:
 
 def _without(closed: Any) -> str:
     """A sentence about a function that makes no call."""
-    kernels = filter(None, map(as_any_kernel, walked(closed)))
-    cores = dict.fromkeys(core_of(mesh) for kernel in kernels for mesh in meshes_of(kernel))
+    cores = dict.fromkeys(core for eqn in walked(closed) for core in cores_of(eqn))
     if not cores:
         return "the kernel's function holds no pallas_call: there is nothing to tune in it"
     return (
