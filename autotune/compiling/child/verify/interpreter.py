@@ -230,7 +230,8 @@ def unsupported() -> str | None:
     """Why this JAX cannot run a kernel so, or None."""
     from jax.experimental.pallas import tpu as pltpu
 
-    if not hasattr(pltpu, "force_tpu_interpret_mode"):
+    known = getattr(getattr(pltpu, "InterpretParams", None), "__dataclass_fields__", ())
+    if not {"vector_clock_size", "detect_races"}.issubset(known):  # before jax 0.8
         return "this JAX has no way to run a kernel as it is in interpret mode"
     return None
 
