@@ -23,12 +23,7 @@ ENDINGS = {
     ".yml": "maxtext",
     ".yaml": "maxtext",
 }
-_READERS = {
-    "python": read_python,
-    "cache": read_cache,
-    "flags": read_flags,
-    "plain": read_plain,
-}
+_READERS = {"python": read_python, "cache": read_cache, "flags": read_flags, "plain": read_plain}
 _MOST_BYTES = 64 << 20
 _PATHS = "import sys; sys.stdout.write('\\0'.join(sys.path))"  # nothing of a package is imported
 

@@ -103,8 +103,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         return batch, lax.div(head, per_kv_head), kv, 0
 
     q_spec = pl.BlockSpec(
-        (None, None, block_q, head_dim),
-        grid.index_map(lambda batch, head, q: (batch, head, q, 0)),
+        (None, None, block_q, head_dim), grid.index_map(lambda batch, head, q: (batch, head, q, 0))
     )
     kv_spec = pl.BlockSpec((None, None, block_kv, head_dim), grid.index_map(kv_index))
     body = partial(
@@ -185,10 +184,7 @@ KERNEL = Kernel(
     alike=(("kv_heads", "q_heads"), ("kv_len", "q_len")),
     dtypes=("bfloat16", "float32"),
     options=(Option(name="causal", choices=(False, True), default=False),),
-    axes=(
-        block("block_q", "q_len", maximum=2048),
-        block("block_kv", "kv_len", maximum=4096),
-    ),
+    axes=(block("block_q", "q_len", maximum=2048), block("block_kv", "kv_len", maximum=4096)),
     default=lambda problem: {
         "block_q": min(128, problem["q_len"]),
         "block_kv": min(128, problem["kv_len"]),

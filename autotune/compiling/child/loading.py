@@ -195,10 +195,8 @@ class Loader:
         except (Exception, SystemExit) as error:
             file = ref.path or ref.module
             at = [f" at `{f.line}`" for f in extract_tb(error.__traceback__) if f.filename == file]
-            raise LoadError(
-                f"the kernel file {file} does not import{''.join(at[-1:])}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            said = f"{''.join(at[-1:])}: {type(error).__name__}: {error}"
+            raise LoadError(f"the kernel file {file} does not import{said}") from error
 
     def _module(self, ref: KernelRef) -> ModuleType:
         if ref.module:

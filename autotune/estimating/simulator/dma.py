@@ -360,9 +360,7 @@ class _Engine:
         while missing > 0:
             arrivals = self._arrivals.get(semaphore) or self._arrivals.get(ANY_SEMAPHORE)
             if not arrivals:
-                raise UnfitError(
-                    f"%{operation:.0f} waits for a DMA that nothing starts: it may hang"
-                )
+                raise UnfitError(f"%{operation:.0f} waits for a DMA that never starts: it may hang")
             last = arrivals.pop(0)
             if last.size > missing:
                 arrivals.insert(0, last._replace(size=last.size - missing))

@@ -140,10 +140,7 @@ JAX = Package(
             result=lambda _call, axes, default: dataclasses.replace(default(), **axes),
         ),
         _default_of_sizes(
-            module=_SPLASH,
-            callers=("_make_splash_attention",),
-            problems=None,
-            result=_splash_made,
+            module=_SPLASH, callers=("_make_splash_attention",), problems=None, result=_splash_made
         ),
         Hook(
             module=_SPLASH,

@@ -70,12 +70,7 @@ KERNEL = Kernel(
     dtypes=("bfloat16",),
     options=(Option(name="weights", choices=("int8", "float8_e4m3fn"), default="int8"),),
     axes=tuple(
-        Axis(
-            name=name,
-            choices=partial(_sizes, dim),
-            dim=dim,
-        )
-        for name, dim in _BLOCKS.items()
+        Axis(name=name, choices=partial(_sizes, dim), dim=dim) for name, dim in _BLOCKS.items()
     ),
     default=lambda problem: {name: min(128, problem[dim]) for name, dim in _BLOCKS.items()},
     default_on=_tuned,

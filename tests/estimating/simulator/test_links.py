@@ -115,7 +115,7 @@ def test_a_copy_that_names_its_own_core_goes_to_no_device(place, crosses, alloca
 
 def test_a_wait_that_nothing_satisfies_is_named():
     assert recordings.refusal(listing(read(1), wait(7, flag="[#allocation5]")), chip="v5e") == (
-        "%7 waits for a DMA that nothing starts: it may hang"
+        "%7 waits for a DMA that never starts: it may hang"
     )
 
 

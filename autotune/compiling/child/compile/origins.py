@@ -39,7 +39,10 @@ class Origins:
     @classmethod
     def of(cls, hlo: str) -> "Origins":
         """From the tables at the head of a module; older ones have places in each instruction."""
-        tables = {name: dict(_rows(text)) for name, text in _TABLE.findall(hlo)}
+        tables = {
+            table: {int(number): name or fields for number, name, fields in _ROW.findall(text)}
+            for table, text in _TABLE.findall(hlo)
+        }
         files, places = tables.get("FileNames", {}), tables.get("FileLocations", {})
         frames = {}
         for number, row in tables.get("StackFrames", {}).items():
@@ -80,11 +83,6 @@ class Origins:
             if line:
                 yield line
             number = parent
-
-
-def _rows(text: str) -> Iterator[tuple[int, str]]:
-    for number, name, fields in _ROW.findall(text):
-        yield int(number), name or fields
 
 
 def scope_of(op_name: str) -> str:

@@ -109,9 +109,10 @@ class Boundary:
         )
 
     def inside(self, eqn: Any, inner: Any) -> "Boundary":
-        """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
+        """The same for a jaxpr that ``eqn`` calls with its operands one to one, or divided."""
         plain = open_jaxpr(inner)
-        if len(plain.invars) != len(eqn.invars) or not _hands_over(eqn):
+        hands_over = called_jaxpr(eqn) is not None or eqn.primitive.name == _DIVIDED
+        if len(plain.invars) != len(eqn.invars) or not hands_over:
             return Boundary({}, frozenset(), _used(plain))
         given = zip(plain.invars, eqn.invars, strict=True)
         made = zip(plain.outvars, eqn.outvars, strict=True)
@@ -238,11 +239,6 @@ def _consts_of_scan(eqn: Any) -> int:
         consts, _carried, _scanned = eqn.params["ft_in"].unpack()
         return len(consts)
     return int(eqn.params["num_consts"])
-
-
-def _hands_over(eqn: Any) -> bool:
-    """Whether the operands are the inputs of the jaxpr inside one to one, whole or divided."""
-    return called_jaxpr(eqn) is not None or eqn.primitive.name == _DIVIDED
 
 
 def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
