@@ -2,8 +2,6 @@
 
 import gzip
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from autotune.answering.matching import DEFAULT, EXACT
 from autotune.answering.sources import BundleAnswers, StoreAnswers
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune_db import open_store
+from tests.samples.database import by_hand
 from tests.samples.matching import SPEC, question, record
 from tests.servers.commands import autotune_here
 from tests.servers.service import running, until
@@ -61,11 +60,6 @@ def path(tmp_path):
     return name
 
 
-def sql(path, statement):
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -84,7 +78,7 @@ def sql(path, statement):
 )
 def test_a_record_that_was_changed_is_no_answer_and_is_listed(path, statement):
     """Its snapshot has the number and the identity that clients know."""
-    sql(path, statement)
+    by_hand(path, statement)
     with open_store(path) as store:
         assert StoreAnswers(store).match(KEY).kind != EXACT
         assert any(
@@ -94,13 +88,13 @@ def test_a_record_that_was_changed_is_no_answer_and_is_listed(path, statement):
 
 
 def test_a_record_of_before_records_had_digests_is_read(path):
-    sql(path, "UPDATE autotune_records SET digest = '', method = 'estimated'")
+    by_hand(path, "UPDATE autotune_records SET digest = '', method = 'estimated'")
     with open_store(path) as store:
         assert StoreAnswers(store).match(KEY).kind == EXACT
 
 
 def test_a_time_that_cannot_be_read_is_listed(path):
-    sql(
+    by_hand(
         path,
         "INSERT INTO autotune_calibrations (digest, chip, content, created_at) "
         "VALUES ('x', 'v5e', '{}', '2026-01-01 00:00:00.000000')",
@@ -113,7 +107,7 @@ def test_a_table_that_was_dropped_is_a_trouble(path):
     """It is one that no lookup needs."""
     with running(path, refresh_s=0.05) as service:
         assert service.get("/readyz")[1]["troubles"] == []
-        sql(path, "DROP TABLE autotune_misses")
+        by_hand(path, "DROP TABLE autotune_misses")
         until(lambda: "lost tables" in str(service.get("/readyz")[1]["troubles"]))
         assert service.lookup(KEY)[1][0]["match"] == EXACT
     listed = autotune_here("db", "check", "--db", path, cwd=Path(path).parent)
@@ -122,14 +116,14 @@ def test_a_table_that_was_dropped_is_a_trouble(path):
 
 @pytest.mark.parametrize("table", ["autotune_snapshots", "autotune_audit"])
 def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(path, tmp_path, table):
-    sql(path, f"UPDATE {table} SET id = {2**63 - 1} WHERE id = 2")
-    sql(path, f"UPDATE sqlite_sequence SET seq = {2**63 - 1} WHERE name = '{table}'")
+    by_hand(path, f"UPDATE {table} SET id = {2**63 - 1} WHERE id = 2")
+    by_hand(path, f"UPDATE sqlite_sequence SET seq = {2**63 - 1} WHERE name = '{table}'")
     with open_store(path) as store, pytest.raises(StoreError, match="autotune db check says which"):
         store.save_record(record(question(4096)))
     listed = json.loads(autotune_here("db", "check", "--db", path, "--json", cwd=tmp_path).stdout)
     (row,) = listed
     for statement in row["remedy"].replace("in SQLite also ", "").split("; "):
-        sql(path, statement)
+        by_hand(path, statement)
     with open_store(path) as store:
         store.save_record(record(question(4096)))
         assert store.damaged() == []
@@ -137,7 +131,7 @@ def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(path, 
 
 def test_rows_whose_key_was_deleted_are_listed_and_can_be_dropped(path, tmp_path):
     """The command of SQLite does not keep anybody from it."""
-    sql(path, "DELETE FROM autotune_keys WHERE id = 1")
+    by_hand(path, "DELETE FROM autotune_keys WHERE id = 1")
     with open_store(path) as store:
         assert StoreAnswers(store).match(KEY).kind != EXACT
         assert StoreAnswers(store).match(question(2048)).kind == EXACT
@@ -149,9 +143,9 @@ def test_rows_whose_key_was_deleted_are_listed_and_can_be_dropped(path, tmp_path
 
 def test_a_table_without_its_constraints_is_one_sentence(path):
     """As a copy by CREATE TABLE AS SELECT is."""
-    sql(path, "CREATE TABLE copied AS SELECT * FROM autotune_kernels")
-    sql(path, "DROP TABLE autotune_kernels")
-    sql(path, "ALTER TABLE copied RENAME TO autotune_kernels")
+    by_hand(path, "CREATE TABLE copied AS SELECT * FROM autotune_kernels")
+    by_hand(path, "DROP TABLE autotune_kernels")
+    by_hand(path, "ALTER TABLE copied RENAME TO autotune_kernels")
     with open_store(path) as store, pytest.raises(StoreError, match="not the tables of this"):
         store.save_kernel(SPEC)
 

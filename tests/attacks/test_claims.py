@@ -1,8 +1,6 @@
 """What a writer says of its records: nobody is answered with it who does not ask for claims."""
 
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -20,6 +18,7 @@ from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, 
 from autotune.domain.token import WRITER
 from autotune.wording.match import why
 from autotune_db import open_store
+from tests.samples.database import by_hand
 from tests.samples.matching import NOON, question, record
 from tests.servers.commands import autotune_here
 from tests.servers.doors import DOORS, read
@@ -171,8 +170,7 @@ def test_what_contradicts_itself_is_no_claim_either(service, store, writer):
 def test_a_token_whose_end_cannot_be_read_opens_nothing(service, store, database):
     _, secret = store.tokens.create("gone", WRITER, NOON.replace(year=2100))
     for column in ("expires_at", "revoked_at"):
-        with closing(sqlite3.connect(database)) as connection, connection:
-            statement = f"UPDATE autotune_tokens SET {column} = 'soon' WHERE name = 'gone'"
-            assert connection.execute(statement).rowcount == 1
+        statement = f"UPDATE autotune_tokens SET {column} = 'soon' WHERE name = 'gone'"
+        assert by_hand(database, statement) == 1
         assert store.tokens.find(secret) is None
         assert push(service, secret, HONEST)[0] == 401

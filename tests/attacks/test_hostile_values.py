@@ -6,8 +6,6 @@ import html
 import json
 import re
 import shlex
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -17,6 +15,7 @@ from autotune.answering.sources import BundleAnswers
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Request
+from tests.samples.database import by_hand
 from tests.samples.matching import SPEC, older, question, record
 from tests.servers.service import asked, running
 from tests.service.test_writing_routes import body
@@ -82,8 +81,7 @@ DAMAGE = {
 @pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
 def test_a_value_of_another_type_costs_its_row(store, database, statement):
     store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
-    with closing(sqlite3.connect(database)) as connection, connection:
-        assert connection.execute(statement).rowcount == 1
+    assert by_hand(database, statement) == 1
     with running(database) as service:
         keys = question(2048), question(1024, jax="0.11")
         assert all("match" in answer for answer in service.lookup(*keys)[1])

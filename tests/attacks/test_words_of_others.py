@@ -2,8 +2,6 @@
 no more than who says it."""
 
 import gzip
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +14,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Standing
 from autotune.domain.store import CandidateDecision, CandidateState
 from autotune.domain.token import ADMIN, WRITER
+from tests.samples.database import by_hand
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running
 from tests.service.test_writing_routes import body
@@ -33,11 +32,6 @@ def doubting(database, store):
 @pytest.fixture
 def file(database):
     return Path(database.removeprefix("sqlite:///"))
-
-
-def by_hand(file, statement):
-    with closing(sqlite3.connect(file)) as connection, connection:
-        assert connection.execute(statement).rowcount
 
 
 def claim(store):

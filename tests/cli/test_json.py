@@ -1,8 +1,6 @@
 """What commands print with ``--json`` is what the schema beside the docs says, and no more."""
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -14,6 +12,7 @@ from autotune_db import open_store
 from benchmarks.pages.json_forms import FORMS
 from benchmarks.pages.json_page import schema_text
 from tests.samples import estimates, records
+from tests.samples.database import by_hand
 from tests.servers.commands import autotune_here
 from tests.servers.printed_json import PROMISED, SCHEMA
 
@@ -67,8 +66,7 @@ def folder(tmp_path_factory):
             outcome = Estimated(estimate=explained, program="")
             records.save_trial(store, other, records.trial(number, outcome))
         records.save_trial(store, other, records.trial(2, OutOfVmem(used_bytes=2, allowed_bytes=1)))
-    with closing(sqlite3.connect(place / "test.db")) as connection, connection:
-        connection.execute("UPDATE autotune_trials SET outcome = '{' WHERE id = 14")
+    by_hand(place / "test.db", "UPDATE autotune_trials SET outcome = '{' WHERE id = 14")
     return place
 
 

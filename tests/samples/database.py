@@ -1,6 +1,8 @@
 """Making a database quickly, and questions that only tests have about one."""
 
+import sqlite3
 import tempfile
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +25,12 @@ def _content(fill):
             fill(store)
         assert [path.name for path in Path(folder).iterdir()] == [file.name]  # no log beside it
         return file.read_bytes()
+
+
+def by_hand(file, statement):
+    """What somebody with SQL does to a SQLite file; how many rows it changes."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        return connection.execute(statement).rowcount
 
 
 def two_records(store):

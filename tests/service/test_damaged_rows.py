@@ -14,7 +14,7 @@ from autotune.domain.token import ADMIN
 from autotune_db import open_store, transaction
 from autotune_service.app import create_app
 from tests.samples.dashboard import fill
-from tests.samples.database import new_store
+from tests.samples.database import by_hand, new_store
 from tests.samples.matching import SPEC, question
 from tests.servers.commands import autotune_here
 from tests.servers.service import running
@@ -110,8 +110,7 @@ def test_a_row_that_cannot_be_read_costs_that_row(
 
 
 def test_a_job_that_cannot_be_read_keeps_no_worker_from_the_next(database):
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE autotune_jobs SET request = '{' WHERE state = 'queued'")
+    by_hand(database, "UPDATE autotune_jobs SET request = '{' WHERE state = 'queued'")
     able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
     with open_store(database, create=False) as store:
         job, _ = store.jobs.add(wanted(question(5)))
