@@ -1,9 +1,5 @@
 """Kernels run on the CPU, in the interpreter that simulates a TPU's memories."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import dataclasses
 from typing import Any
 

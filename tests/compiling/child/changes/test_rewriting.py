@@ -1,10 +1,7 @@
 """Changes of what JAX has traced: where they are found, and that they do what they say."""
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp

@@ -1,9 +1,5 @@
 """What a kernel does in its body: scratch that is carried, arithmetic, values that are kept."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -2,11 +2,8 @@
 
 import base64
 import json
-import os
 import re
 from dataclasses import replace
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp

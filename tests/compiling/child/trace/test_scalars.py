@@ -1,9 +1,5 @@
 """Scalars that steer a kernel: which are known, and what they are."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,11 +1,6 @@
 """A small problem takes every way that the comparisons of the real one take: a fault that begins
 behind its end is seen, and the same kernel without it passes."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-
 import jax.numpy as jnp
 import pytest
 from jax import lax

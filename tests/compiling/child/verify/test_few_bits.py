@@ -1,11 +1,6 @@
 """Kernels that scale blocks and round them to a few bits, and references that round on their way:
 right ones pass, and what is wrong with them is still seen."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -1,9 +1,5 @@
 """The gate in this process: what it lets pass on purpose, and what JAX's interpreter gets wrong."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import inspect
 import re
 from dataclasses import replace

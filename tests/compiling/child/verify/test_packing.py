@@ -1,10 +1,5 @@
 """Packed elements on a CPU are those that a TPU would give."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-
 import jax
 import jax.numpy as jnp
 import numpy as np

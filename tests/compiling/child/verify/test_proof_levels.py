@@ -1,9 +1,5 @@
 """What a JAX cannot run is run with less, one step at a time, and says so."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 from dataclasses import replace
 
 import pytest

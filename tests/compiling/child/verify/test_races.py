@@ -1,9 +1,5 @@
 """Our race detection against JAX's own, which is slower, on accesses at random."""
 
-import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 import inspect
 from functools import partial
 from random import Random
