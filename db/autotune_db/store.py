@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Engine
 
-from autotune_db.audit import SqlAudit
+from autotune_db.audit import SqlAudit, SqlTokens
 from autotune_db.checks import SqlChecks
 from autotune_db.damage_list import SqlDamage
 from autotune_db.engine import HEAD, bring_to_head, open_engine, require_head
@@ -22,7 +22,6 @@ from autotune_db.searches import (
     SqlSearches,
     SqlWorkloads,
 )
-from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
 from autotune_db.url import Database, parse_database, translated
