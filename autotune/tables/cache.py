@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatch
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path, PurePath
 from statistics import median
 from typing import Any
@@ -15,6 +15,7 @@ from autotune.tables.description import Description
 from autotune.tables.table import UNTYPED, Named, TableRow, UnreadRow
 
 _SHAPE = re.compile(r"([a-z0-9_]+)\[([\d,]*)\](\{.*\})?")
+_ROWS = "per_device_batch_size", "max_target_length", "num_experts_per_tok"  # of experts
 _SPEC = re.compile(r"(?!^)([A-Z])")
 
 
@@ -148,6 +149,9 @@ def read_flags(table: Description, text: str, file: str) -> Iterator[TableRow | 
         return
     based = {**_based_on(data, Path(file)), **data}
     key = {name: based[name] for name in table.key[0].split() if name in based}
+    factors = [based[name] for name in _ROWS if isinstance(based.get(name), int | float)]
+    if len(factors) == len(_ROWS):
+        key["moe_rows"] = int(prod(factors))
     yield TableRow(place="flags", key=key, value=value)
 
 

@@ -184,6 +184,8 @@ class Description:
         if row.key.get(self.device) and not self.chips_of(row.key):
             raise NotInCatalogueError(f"{row.key[self.device]!r} is no TPU that is known")
         for meaning in self.kernels:
+            if meaning.axes and not {*meaning.axes.values()} & {*row.value}:
+                continue  # values of another kernel
             try:
                 problem, axes = meaning.problem_of(key), meaning.axes_of(key, row.value)
             except NotInCatalogueError as error:

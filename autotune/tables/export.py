@@ -32,6 +32,7 @@ from autotune.tables.levels import path_of, valued, write_python
 from autotune.tables.plain import write_plain
 from autotune.tables.table import Named, TableRow
 
+_NOT_SOURCE = {"build", "site-packages"}
 _NO_END = "\\ No newline at end of file\n"
 _FLAGS = """\
 # Tuned for sequences of {max_target_length} on {chips}: MaxText cuts every block to
@@ -75,6 +76,16 @@ class Export:
     changes: Sequence[FileChange] = ()
 
 
+def packages_folder(repository: Path, form: Description) -> Path | None:
+    """Where a checked-out project has the packages with such a table; none of what is installed in
+    it, or built."""
+    for file in sorted(repository.rglob(form.file)):
+        parts = file.relative_to(repository).parts
+        if not any(part in _NOT_SOURCE or part.startswith(".") for part in parts):
+            return next(folder for folder in file.parents if any(folder.glob(form.file)))
+    return None
+
+
 @dataclass(slots=True, kw_only=True)
 class TableExport:
     """``name``: of a format, or what the names of a package's begin with. ``table``: the source to
@@ -110,13 +121,15 @@ class TableExport:
         return Export(text=text, rows=count, refused=self._refused, changes=changes)
 
     def _refuse(self, record: Record, why: str) -> None:
-        self._refused.append((f"{record.key.kernel} {record.key.problem} {record.key.chip}", why))
+        self._refused.append((known_config(record).source, why))
 
     def _rows(self, form: Description, record: Record) -> Iterator[tuple[Record, TableRow]]:
         known = known_config(record, whole=form.syntax == "plain")
         why = "" if form.syntax == "plain" else _without_place(record.config, record.default.config)
         try:
             rows = [] if why else form.rows_of(known)
+            if len(rows) > 1 and form.syntax == "flags" and self.repository is None:
+                rows, why = [], "a run says which it is of, up or down: `autotune apply` writes it"
             for key, value in rows:
                 path = path_of(form, key) if form.module else ()
                 row = TableRow(place=known.source, key=key, value=value, path=path)
@@ -142,9 +155,8 @@ class TableExport:
             return [read_table(form, Path(self.table))]
         if self.repository is None:
             return find_tables(form.name, None, self.python)
-        file = min(self.repository.rglob(form.file))
-        folder = next(folder for folder in file.parents if any(folder.glob(form.file)))
-        return tables_in(form, folder)
+        folder = packages_folder(self.repository, form)
+        return [] if folder is None else tables_in(form, folder)
 
     def _change(self, source: FoundTable, after: str) -> FileChange:
         """With the line ends of the file."""
@@ -156,7 +168,7 @@ class TableExport:
 
     def _runs(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
         """Of runs that have the problem and set flags, but not of what all runs are based on."""
-        left = [*rows]
+        left = {id(record): record for record, _ in rows}
         for source in sources:
             before = source.path.read_text(encoding="utf-8")
             key, data = source.rows[0].key, yaml_of(before, str(source.path))
@@ -164,14 +176,14 @@ class TableExport:
             fits = [pair for pair in fits if source.format.is_for(key, pair[0].key.chip)]
             if fits and data.get("base_config"):
                 _only_chip(fits, f"{source.path} has one set of flags")
-                left = [pair for pair in left if pair not in fits]
+                left = {n: r for n, r in left.items() if all(r is not record for record, _ in fits)}
                 after = write_flags(before, [replace(row, key={}) for _, row in fits])
                 data |= {n: v for _, row in fits for n, v in row.value.items()}
                 if yaml_of(after, f"the changed {source.path}") != data:
                     raise _lost(source, fits[0][1].place)
                 yield self._change(source, after)
-        for record, _ in left:
-            self._refuse(record, "no run here is of its problem and TPU: `autotune export` has it")
+        for record in left.values():
+            self._refuse(record, "no run here that sets flags is of its problem and TPU")
 
     def _looked_up(self, source: FoundTable, rows: _Rows, before: str) -> str:
         """The changed source of a table, in which its library finds each row, under the key that it

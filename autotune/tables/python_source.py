@@ -4,7 +4,9 @@ import ast
 import operator
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from autotune.domain.errors import InvalidInputError
@@ -112,7 +114,7 @@ def _with_row(text: str, variable: str, path: tuple[Any, ...], value: Any) -> st
     for depth, key in enumerate(path):
         place = next((n for k, n in _pairs(node, classes) if k == key), None)
         if place is None:
-            return _inserted(text, node, path[depth:], value)
+            return _inserted(text, node, path[depth:], value, classes)
         node = place
     is_same = _plain_or_dots(node, classes) == value
     start, end = _offsets(text, node)
@@ -131,24 +133,50 @@ def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple
             yield plain, value
 
 
-def _inserted(text: str, node: ast.expr, path: Sequence[Any], value: Any) -> str:
-    """Behind the last entry, indented as the first."""
+def _inserted(
+    text: str,
+    node: ast.expr,
+    path: Sequence[Any],
+    value: Any,
+    classes: dict[str, dict[str, Any]],
+) -> str:
+    """In order where the others are, else behind the last; indented as the first, quoted as most
+    are."""
     assert isinstance(node, ast.Dict)
     for key in reversed(path[1:]):
         value = {key: value}
     new = f"{path[0]!r}: {value!r},"
+    new = new.replace("'", '"') if text.count('"') > text.count("'") else new
     start, end = _offsets(text, node)
     if not node.keys:
-        return f"{text[:start]}{{\n    {new}\n}}{text[end:]}"
-    after, brace = _offsets(text, node.values[-1])[1], end - 1
+        before = text[text.rfind("\n", 0, start) + 1 : start]
+        margin = " " * (len(before) - len(before.lstrip(" ")))
+        return f"{text[:start]}{{\n{margin}    {new}\n{margin}}}{text[end:]}"
+    place = _place([key and _plain_or_dots(key, classes) for key in node.keys], path[0])
+    follower = node.keys[place + 1] if place + 1 < len(node.keys) else None
+    after = _offsets(text, node.values[place])[1]
+    brace = _offsets(text, follower)[0] if follower else end - 1
     after += _code(text[after:brace]).rfind(")") + 1  # plain parentheses are no part of a node
     if "," not in _code(text[after:brace]):
         text, brace = f"{text[:after]},{text[after:]}", brace + 1
     line = text.find("\n", after, brace)
     if line < 0:
-        return f"{text[:brace].rstrip()} {new}{text[brace:]}"
+        return f"{text[:brace].rstrip()} {new}{' ' * bool(follower)}{text[brace:]}"
     column = next((key.col_offset for key in node.keys if key is not None), 4)
     return f"{text[: line + 1]}{' ' * column}{new}\n{text[line + 1 :]}"
+
+
+def _place(keys: Sequence[Any], new: Any) -> int:
+    """Behind which key: of the last two that it lies between, where few are out of order."""
+    order, *ordered = (
+        [(part is not None, part) for part in (key if isinstance(key, tuple) else (key,))]
+        for key in (new, *keys)
+    )
+    fits: list[int] = []
+    with suppress(TypeError):
+        if sum(map(operator.gt, ordered, ordered[1:])) * 10 <= len(keys):
+            fits = [n for n, (low, high) in enumerate(pairwise(ordered)) if low < order < high]
+    return fits[-1] if fits else len(keys) - 1
 
 
 def _code(text: str) -> str:

@@ -120,7 +120,7 @@ def _record_of(known):
     (first, size), *others = known.axes
     config = Config(axes=((first, int(size) // 2), *others))
     options = {name: value for name, value in known.problem if name != "dtype"}
-    dims = {n: v for n, v in options.items() if type(v) is int}
+    dims = {n: v for n, v in options.items() if type(v) is int and n != "window"}
     rest = tuple((n, v) for n, v in options.items() if n not in dims)
     dtype = dict(known.problem).get("dtype", "bfloat16")
     problem = Problem(dims=tuple(dims.items()), dtype=str(dtype), options=rest)

@@ -163,10 +163,17 @@ def test_keys_without_a_chip_are_for_one(tmp_path):
         ("T = {1: (1 + 1)}  # as measured", "T = {1: (1 + 1)}  # as measured"),
         ("T = {3: (4)}", "T = {3: (4), 1: 2,}"),
         ("T = {\n  3: (4  # )\n  )}", "T = {\n  3: (4  # )\n  ), 1: 2,}"),
+        ("T = {\n  0: 8,\n  # then\n  3: 4,\n}", "T = {\n  0: 8,\n  1: 2,\n  # then\n  3: 4,\n}"),
+        ("T = {0: 8, 3: 4}", "T = {0: 8, 1: 2, 3: 4}"),
     ],
 )
-def test_a_new_row_stands_behind_the_last(before, after):
+def test_a_new_row_stands_in_order_or_behind_the_last(before, after):
     assert with_rows(before, "T", [((1,), 2)]) == after
+
+
+def test_a_new_row_is_indented_and_quoted_as_the_file_is():
+    written = with_rows('T = {\n  "a": {},\n}', "T", [(("a", "b"), 2)])
+    assert written == 'T = {\n  "a": {\n      "b": 2,\n  },\n}'
 
 
 def test_a_bundle_is_not_called_like_a_text(tmp_path):
@@ -263,7 +270,10 @@ RUN = "base_config: base.yml\nsa_block_q: 512  # tuned\nmax_target_length: 2048"
         (RUN.replace("sa_block_q", "'sa_block_q'"), ""),
         (RUN.replace(" 512", "\n  512"), "does not find tokamax_splash_attention .*of_2048.yml: "),
         (f"{RUN}\n...\n", "the changed .*of_2048.yml is no YAML"),
-        (f"---\n{RUN}\ncompile_topology: v5e-16\n", "no run here is of its problem and TPU"),
+        (
+            f"---\n{RUN}\ncompile_topology: v5e-16\n",
+            "no run here that sets flags is of its problem",
+        ),
     ],
 )
 def test_runs_of_maxtext_in_a_repository_take_their_flags(run, refused, tmp_path):
@@ -287,6 +297,40 @@ def test_runs_of_maxtext_in_a_repository_take_their_flags(run, refused, tmp_path
     assert change.before == run
     ((_, why),) = export.of([_gradient(mask="full")], exact=True).refused
     assert "no place" in why
+
+
+@pytest.mark.parametrize(
+    ("kernel", "k", "n", "options", "flags"),
+    [
+        ("gmm", 64, 32, {"transpose_rhs": False}, "wi_tile_fwd batch_seq embed_dim mlp_dim"),
+        ("gmm", 32, 64, {"transpose_rhs": False}, "wo_tile_fwd batch_seq mlp_dim embed_dim"),
+        ("gmm", 32, 64, {"transpose_rhs": True}, "wi_tile_dlhs batch_seq mlp_dim embed_dim"),
+        ("gmm", 64, 32, {"transpose_rhs": True}, "wo_tile_dlhs batch_seq embed_dim mlp_dim"),
+        ("tgmm", 64, 32, {}, "wi_tile_drhs batch_seq embed_dim mlp_dim"),
+        ("tgmm", 32, 64, {}, "wo_tile_drhs batch_seq mlp_dim embed_dim"),
+    ],
+)
+def test_tiles_of_experts_are_those_of_the_product(kernel, k, n, options, flags, tmp_path):
+    """Of the weights up or down, forward or a gradient, as MaxText's mixture hands them on."""
+    file = tmp_path / "maxtext/configs/run.yml"
+    file.parent.mkdir(parents=True)
+    (file.parent / "base.yml").write_text("dtype: bfloat16\nuse_tokamax_gmm: false\n")
+    run = "base_emb_dim: 64\nbase_moe_mlp_dim: 32\nnum_experts: 8\nnum_experts_per_tok: 2\n"
+    run += "base_config: base.yml\nper_device_batch_size: 1.0\nmax_target_length: 2048\n"
+    file.write_text(f"{run}sa_block_q: 512\n")
+    dims, tiles = {"m": 4096, "k": k, "n": n, "groups": 8}, {"tile_m": 1, "tile_k": 2, "tile_n": 3}
+    given = [
+        _record(f"maxtext_{kernel}", {**dims, "m": m}, tiles, Chip.V6E, **options)
+        for m in (4096, 8)
+    ]
+    export = TableExport(name="maxtext", python=sys.executable, repository=tmp_path)
+    exported = export.of(given, exact=True)
+    (change,), ((refused, _),) = exported.changes, exported.refused
+    name, *parts = flags.split()
+    tiled = [f"{name}_{part}: {size}" for part, size in zip(parts, (1, 2, 3), strict=True)]
+    assert change.after.splitlines()[-3:] == tiled and " m=8," in refused
+    ((_, why),) = _exported("maxtext", given[0]).refused
+    assert "`autotune apply` writes it" in why
 
 
 @pytest.fixture
