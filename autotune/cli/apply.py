@@ -1,15 +1,27 @@
 """``autotune apply``: published records in the tables of a checked-out project."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from autotune.cli import shared
+from autotune.cli.step import step_question, workload_and_args
+from autotune.cli.traced_again import TracedModel
 from autotune.domain.errors import InvalidInputError
-from autotune.tables.description import descriptions
-from autotune.tables.export import FileChange, Refused, TableExport
+from autotune.domain.record import Record
+from autotune.publishing.checking.selection import selected
+from autotune.tables.description import Description, descriptions
+from autotune.tables.export import (
+    FileChange,
+    Refused,
+    TableExport,
+    known_config,
+    packages_folder,
+)
 from autotune.tables.formatting import formatted
+from autotune.tables.table import Named
 from autotune.wording.output import echo
 from autotune.wording.units import counted
 
@@ -17,14 +29,23 @@ from autotune.wording.units import counted
 @click.command()
 @click.argument("repository", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Print the patch, and change nothing.")
+@click.option(
+    "--model",
+    metavar="FILE.py:FUNCTION",
+    help="Trace this model before and after, as `autotune collect` does.",
+)
+@workload_and_args
 @click.option("--kernel", help="Only records of this kernel.")
-@click.option("--chip", help="Only records of this TPU generation.")
+@click.option("--chip", help="Only records of this TPU generation, which a model is traced for.")
 @shared.accept_claimed_option
 @shared.interpreter_options
 @shared.database_and_json
 def apply(
     repository: Path,
     dry_run: bool,
+    model: str | None,
+    workload: Path | None,
+    call: str,
     kernel: str | None,
     chip: str | None,
     accept_claimed: bool,
@@ -36,21 +57,24 @@ def apply(
 
     Each table that is known here and lies in it is changed as `autotune export` changes one that
     is installed: in its own format, and looked up by its own library under --python. The project's
-    formatter (yapf, black or ruff) goes over it, where it is installed. Exit code 1
-    when there was nothing to change, or a record has no place in its table.
+    formatter (yapf, black or ruff) goes over it, where it is installed. Of a model it is said which
+    calls run other blocks then, and which of these records none runs. Exit code 1
+    when there was nothing to change, a record has no place in its table, or the model cannot be
+    traced.
     """
-    only = shared.chip_named(chip)
+    repository, only = repository.resolve(), shared.chip_named(chip)
+    asked = model or workload or call
+    question = step_question(model, workload, call, [chip] if chip else [], "") if asked else None
     with shared.open_database(database, create=False) as store:
         records = store.records(kernel, only, claimed=accept_claimed)
-    changes: list[FileChange] = []
-    refused: Refused = []
-    tables = [table for table in descriptions() if any(repository.rglob(table.file))]
+    tables = [(t, where) for t in descriptions() if (where := packages_folder(repository, t))]
     if not tables:
         raise InvalidInputError(
             f"{repository} has no table that is known here: `autotune export` names the formats"
         )
-    for table in tables:
-        of_table = [record for record in records if table.takes(record.key.kernel)]
+    changes, refused, rows = list[FileChange](), Refused(), list[tuple[Description, Record]]()
+    for table, _ in tables:
+        of_table = selected(record for record in records if table.takes(record.key.kernel))
         export = TableExport(name=table.name, python=python, repository=repository)
         exported = export.of(of_table, exact=True)
         changes += [
@@ -59,14 +83,28 @@ def apply(
             if change.before != change.after
         ]
         refused += exported.refused
-    files = [] if dry_run else [shared.check_writable(repository / c.file) for c in changes]
-    for file, change in zip(files, changes, strict=False):
-        shared.write_file(file, change.after)
-    _say(changes, refused, dry_run, as_json)
-    sys.exit(0 if changes and not refused else 1)
+        left = dict(exported.refused)
+        rows += [(table, record) for record in of_table if known_config(record).source not in left]
+    for change in () if dry_run else changes:
+        shared.check_writable(repository / change.file)
+    traced = None
+    if question is not None:
+        place = TracedModel(question, python, repository, [folder for _, folder in tables])
+        traced = place.again(changes, rows, dry_run=dry_run)
+    for change in () if dry_run or traced else changes:
+        shared.write_file(repository / change.file, change.after)
+    _say(changes, refused, traced, dry_run=dry_run, as_json=as_json)
+    sys.exit(0 if changes and not refused and not (traced and traced["error"]) else 1)
 
 
-def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bool) -> None:
+def _say(
+    changes: list[FileChange],
+    refused: Refused,
+    traced: Named | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     if as_json:
         left = [{"record": record, "reason": why} for record, why in refused]
         files = [
@@ -78,7 +116,8 @@ def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bo
             }
             for c in changes
         ]
-        shared.print_json({"changed": files, "refused": left, "written": not dry_run})
+        more = {"model": traced} if traced else {}
+        shared.print_json({"changed": files, "refused": left, "written": not dry_run, **more})
         return
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)
@@ -89,6 +128,24 @@ def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bo
             echo(f"{change.file} is changed")
         echo(f"{change.file}: {_of_formatter(change)}", err=True)
     echo(f"{counted(len(changes), 'table')} {'would be ' if dry_run else ''}changed", err=True)
+    for line in _of_model(traced) if traced else ():
+        echo(line, err=dry_run)
+
+
+def _of_model(traced: Named) -> Iterator[str]:
+    if traced["error"]:
+        yield f"the model cannot be traced {traced['error']}"
+        return
+    for call in traced["calls"]:
+        old, new = call["before"].split(","), call["after"].split(",")
+        changed = [[part for part in a if part not in b] for a, b in ((old, new), (new, old))]
+        said = " → ".join(",".join(parts) or "nothing" for parts in changed)
+        if old == new:
+            said = f"{call['after'] or 'what it asks for itself'}, as before"
+        yield f"{call['weight']:g} × {call['call']}: {said}"
+    for row in traced["unreached"]:
+        why = "its calls run other blocks" if row["has_call"] else "no call has its problem"
+        yield f"no call runs {row['record']}: {why}"
 
 
 def _of_formatter(change: FileChange) -> str:

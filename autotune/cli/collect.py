@@ -21,7 +21,7 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import Collected, CollectKernels, DeclaredCall, ReadCall
 from autotune.domain.errors import InvalidInputError, ServiceError
-from autotune.domain.key import KernelRef, Key, parse_chip
+from autotune.domain.key import Chip, KernelRef, Key, parse_chip
 from autotune.domain.workload import (
     UndeclaredKernel,
     Workload,
@@ -146,14 +146,8 @@ def _of_model(
         top, here = place.partition(".")[0], Path.cwd()
         root = str(here) if (here / top).exists() or (here / f"{top}.py").exists() else ""
         ref = KernelRef(path="", attribute=function, module=place, root=root)
-    known = installed_kernels()
-    names, refs = tuple(known), tuple(known.values())
     chip = parse_chip(chips[0]) if chips else None
-    with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
-        ref = pool.ask(ReadCall(ref=ref, words=words))
-        collected = pool.ask(
-            CollectKernels(ref=ref, chip=chip, names=names, refs=refs, declare=bool(declare))
-        )
+    collected = calls_of(ref, words, chip, python, declare=bool(declare))
     problems, undeclared = tuple(collected.problems), tuple(collected.undeclared)
     if declare is not None and collected.declarations:
         problems += _declared(declare, collected.declarations)
@@ -165,6 +159,17 @@ def _of_model(
         _tell_of_imports(declare, ref, collected)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
     return workload, collected.error and f"it could not be traced to its end: {collected.error}"
+
+
+def calls_of(
+    ref: KernelRef, words: ProblemWords, chip: Chip | None, python: str, *, declare: bool = False
+) -> Collected:
+    """What a model calls, traced in a process of its own. Raises ``AutotuneError``."""
+    known = installed_kernels()
+    names, refs = tuple(known), tuple(known.values())
+    with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
+        ref = pool.ask(ReadCall(ref=ref, words=words))
+        return pool.ask(CollectKernels(ref=ref, chip=chip, names=names, refs=refs, declare=declare))
 
 
 def _tell_of_imports(declare: Path, ref: KernelRef, collected: Collected) -> None:

@@ -28,23 +28,27 @@ from autotune.wording.units import counted, micros, seconds
 
 _WORKLOAD_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 
+workload_and_args = shared.together(
+    click.option(
+        "--args",
+        "call",
+        default="",
+        metavar="x=bf16[8,128],params=PARAMS…",
+        help="How it is called: arrays, constants, and names of the file for anything else, such "
+        "as a tree of jax.ShapeDtypeStruct.",
+    ),
+    click.option(
+        "--workload",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="In place of a function: that which this file names, with its arguments, topology and "
+        "chips.",
+    ),
+)
+
 
 @click.command()
 @click.argument("function", required=False)
-@click.option(
-    "--workload",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="In place of FUNCTION: that which this file names, with its arguments, topology and "
-    "chips, and with the configs tuned for it.",
-)
-@click.option(
-    "--args",
-    "call",
-    default="",
-    metavar="x=bf16[8,128],params=PARAMS…",
-    help="How it is called: arrays, constants, and names of the file for anything else, such as "
-    "a tree of jax.ShapeDtypeStruct.",
-)
+@workload_and_args
 @click.option("--chip", "chips", multiple=True, help="May be given several times: side by side.")
 @click.option(
     "--topology",
@@ -61,7 +65,8 @@ _WORKLOAD_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 @click.option(
     "--tuned",
     metavar="URL|DATABASE|BUNDLE",
-    help="Before and after: also with the tuned configs of this source, as AUTOTUNE_SOURCE.",
+    help="Before and after: also with the tuned configs of this source, as AUTOTUNE_SOURCE. Of a "
+    "workload by default with those of your database.",
 )
 @click.option(
     "--budget",
@@ -119,7 +124,7 @@ def step(
     from autotune.wording.step import print_chips, print_step, step_data
 
     pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
-    question = _question(function, workload, call, chips, topology)
+    question = step_question(function, workload, call, chips, topology)
     question = replace(question, budget_s=budget, tokens=tokens or 0)
     function = function or str(question.ref)
     if workload is not None and tuned is None and len(pythons) == 1:
@@ -165,7 +170,7 @@ def _ways(pythons: Sequence[str], tuned: str | None) -> list[tuple[str, str]]:
     return list(product(pythons, ["", tuned]))
 
 
-def _question(
+def step_question(
     function: str | None, workload: Path | None, call: str, chips: Sequence[str], topology: str
 ) -> "StepQuestion":
     """Of the function, or of what a workload names. ``chips``: those that are named; default: the
@@ -217,7 +222,7 @@ class StepQuestion:
             where = chip.value if len(ways) == 1 else f"{chip} with {python}"
             # A compiler of its own: what a module makes when it is imported is for one slice.
             with (
-                _environment(ENVIRONMENT, source),
+                environment(ENVIRONMENT, source),
                 shared.new_pool(**pool, python=python) as compiler,
                 StepProgress(silent=silent) as progress,
             ):
@@ -287,7 +292,7 @@ def _searched() -> str | None:
 
 
 @contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
+def environment(name: str, value: str) -> Iterator[None]:
     """With another value of a variable, for the processes that are started meanwhile."""
     before = os.environ.get(name)
     os.environ[name] = value

@@ -13,7 +13,7 @@ from autotune.domain.calibration import MeasuredBars, MeasuredProgram
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
 from autotune.domain.finding import Advice
-from autotune.domain.key import ChipInfo, KernelSpec, Key, Toolchain
+from autotune.domain.key import Chip, ChipInfo, KernelSpec, Key, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.outcome import CallTime, Outcome, OutcomeKind
 from autotune.domain.problem import Config
@@ -281,6 +281,12 @@ FORMS: dict[str, Any] = {
         "changed": [{"file": str, "patch": str, "formatter": str, "formatted": bool}],
         "refused": [{"record": str, "reason": str}],
         "written": bool,
+        "model?": {
+            "chip": Chip,
+            "calls": [{"call": str, "weight": float, "before": str, "after": str}],
+            "unreached": [{"record": str, "has_call": bool}],
+            "error": str,
+        },
     },
     "import": {
         "known": [KnownConfig],

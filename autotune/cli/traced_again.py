@@ -1,0 +1,117 @@
+"""``autotune apply --model``: which blocks the calls of a model run before a patch, and after."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import chdir, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autotune.cli.collect import calls_of
+from autotune.cli.shared import write_file
+from autotune.cli.step import StepQuestion, environment
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.compilers import Collected
+from autotune.domain.errors import AutotuneError
+from autotune.domain.known_config import named
+from autotune.domain.problem import parsed_parts
+from autotune.domain.record import Record
+from autotune.domain.workload import WorkloadProblem
+from autotune.tables.description import Description, NotInCatalogueError
+from autotune.tables.export import FileChange, known_config
+from autotune.tables.table import Named
+
+Rows = Sequence[tuple[Description, Record]]
+"""Records, each with a table that has it."""
+
+
+class TracedModel(NamedTuple):
+    """A function, with the packages in ``folders`` of a ``repository``."""
+
+    question: StepQuestion
+    python: str
+    repository: Path
+    folders: Sequence[Path]
+
+    def again(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named:
+        """Changes the repository, or a copy; each call then, and which rows none runs. ``error``:
+        why that is not known."""
+        chip, before = self.question.chips[0], self._calls(self.repository)
+        after = before
+        with tempfile.TemporaryDirectory(prefix="autotune-patched-") as folder:
+            project = self.repository
+            if dry_run:  # without its history and its environments
+                project = Path(folder).resolve() / project.name
+                hidden = shutil.ignore_patterns(".*", "__pycache__")
+                shutil.copytree(self.repository, project, symlinks=True, ignore=hidden)
+            for change in changes:
+                write_file(project / change.file, change.after)
+            if changes and not before.error:
+                after = self._calls(project)
+        error = after.error and f"{'before' if before.error else 'with'} the patch: {after.error}"
+        of_chip = [(t, r) for t, r in rows if r.key.chip == chip and not error]
+        return {
+            "chip": chip,
+            "calls": [] if error else _compared(before, after),
+            "unreached": _unreached(of_chip, after.problems),
+            "error": error,
+        }
+
+    def _calls(self, project: Path) -> Collected:
+        """With ``project`` wherever the repository is named."""
+
+        def moved(text: object) -> str:
+            place = rf"(?<![\w./-]){re.escape(str(self.repository))}(?![\w.-])"
+            return re.sub(place, str(project), str(text))
+
+        given, chip = self.question.ref, self.question.chips[0]
+        ref, words = replace(given, path=moved(given.path)), ProblemWords(call=moved(given.call))
+        paths = [*map(moved, self.folders), *filter(None, [os.environ.get("PYTHONPATH")])]
+        python = str(Path(shutil.which(self.python) or self.python).absolute())
+        try:
+            with environment("PYTHONPATH", os.pathsep.join(paths)), chdir(moved(Path.cwd())):
+                return calls_of(ref, words, chip, python)
+        except AutotuneError as error:
+            return Collected([], [], str(error))
+
+
+def _compared(before: Collected, after: Collected) -> list[Named]:
+    """Blocks are empty where a call is not made, or asks for tuned ones itself."""
+    calls: dict[str, dict[str, Any]] = {}
+    for when, collected in (("before", before), ("after", after)):
+        made = [(str(p), p.config, p.weight) for p in collected.problems]
+        for kernel in collected.undeclared:
+            grid, *cuts = ("x".join(map(str, sizes)) for sizes in (kernel.grid, *kernel.blocks))
+            cut = f"grid={grid},blocks={' '.join(cuts)}"
+            made.append((" ".join((kernel.name, *kernel.operands)), cut, kernel.weight))
+        for name, blocks, weight in made:
+            call = calls.setdefault(name, {"call": name, "weight": 0.0, "before": "", "after": ""})
+            call[when] = " and ".join(dict.fromkeys(filter(None, [call[when], blocks])))
+            call["weight"] += weight * (when == "after")
+    return list(calls.values())
+
+
+def _unreached(rows: Rows, calls: Sequence[WorkloadProblem]) -> list[Named]:
+    """A lookup may round to a row: any whose blocks a call runs may be its, if it has none else."""
+    of_rows = [[call for call in calls if _has_row(call, *row)] for row in rows]
+    others = [call for call in calls if not any(call in of_row for of_row in of_rows)]
+    return [
+        {"record": known_config(record).source, "has_call": bool(of_row)}
+        for (_, record), of_row in zip(rows, of_rows, strict=True)
+        if (record.key.kernel, named(record.config.axes))
+        not in [(call.kernel, call.config) for call in of_row or others]
+    ]
+
+
+def _has_row(call: WorkloadProblem, table: Description, record: Record) -> bool:
+    """Whether one row of a table is for both."""
+    if call.kernel != record.key.kernel or call.args:
+        return False
+    known, parts = known_config(record), ",".join([call.shape, *call.options])
+    asked = {**parsed_parts(parts, "problem"), "dtype": call.dtype or ""}
+    with suppress(NotInCatalogueError, KeyError):
+        return table.rows_of(replace(known, problem=tuple(asked.items()))) == table.rows_of(known)
+    return False

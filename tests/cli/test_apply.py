@@ -1,0 +1,105 @@
+"""`autotune apply --model`: a project's own model is traced with its flags before and after."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain.key import Chip
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Evidence
+from autotune_db import open_store
+from tests.samples import records
+from tests.servers.commands import autotune
+
+BASE = """
+attention_type: global
+base_num_query_heads: 4
+base_num_kv_heads: 4
+head_dim: 128
+dtype: bfloat16
+use_tokamax_splash: false
+"""
+RUN = "base_config: base.yml\nmax_target_length: 1024\nsa_block_q: 128\nsa_block_kv: 128\n"
+MODEL = """
+from pathlib import Path
+import jax.experimental.pallas.ops.tpu.splash_attention as splash
+import maxtext
+import yaml
+
+def attend(q, k, v):
+    flags = yaml.safe_load(Path(maxtext.__file__).parent.joinpath("configs/run.yml").read_text())
+    names = "block_q", "block_kv", "block_kv_compute"
+    sizes = splash.BlockSizes(**{name: flags.get(f"sa_{name}", 128) for name in names})
+    mask = splash.MultiHeadMask([splash.CausalMask((1024, 1024))] * 4)
+    make = splash.make_splash_mha
+    return make(mask, block_sizes=sizes, head_shards=1, q_seq_shards=1)(q, k, v)
+"""
+CALL = ",".join(f"{name}=bf16[4,1024,128]" for name in "qkv")
+SHAPE = {"heads": 4, "kv_heads": 4, "seq": 1024, "qk_dim": 128, "v_dim": 128}
+OPTIONS = {"mask": "causal", "window": 1024, "stored": False, "segments": False}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A checkout, with other packages of its name in it, and on the path."""
+    places = "project/src", "project/.venv/site-packages", "project/build/lib", "installed"
+    for place in places:
+        configs = tmp_path / place / "maxtext" / "configs"
+        configs.mkdir(parents=True)
+        (configs / "base.yml").write_text(BASE)
+        (configs / "run.yml").write_text(RUN)
+        (configs / "short.yml").write_text(RUN.replace("1024", "512"))
+        code = "" if place == places[0] else "raise ValueError('another one')"
+        (configs.parent / "__init__.py").write_text(code)
+    (tmp_path / "project" / "model.py").write_text(MODEL)
+    return tmp_path / "project"
+
+
+def _record(kernel, seq, **axes):
+    dims = {**SHAPE, "seq": seq}
+    problem = Problem(dims=tuple(dims.items()), dtype="bfloat16", options=tuple(OPTIONS.items()))
+    key = replace(records.key(), kernel=kernel, problem=problem, chip=Chip.V6E)
+    config = Config(axes=tuple(axes.items()))
+    return replace(records.record(key), config=config, default=Evidence(config=config, time_us=9))
+
+
+def _applied(project, blocks, *options):
+    with open_store(str(project.parent / "test.db"), create=True) as store:
+        for seq in (512, 1024):
+            store.save_record(_record("jax_splash_attention", seq, **blocks))
+        store.save_record(_record("jax_splash_attention_dq", 1024, block_q_dq=256, block_kv_dq=512))
+    path = {"PYTHONPATH": str(project.parent / "installed")}
+    where = ("--db", str(project.parent / "test.db"), "--python", sys.executable)
+    return autotune("apply", ".", *options, *where, cwd=project, env=path)
+
+
+def test_a_model_is_traced_before_and_after(project):
+    """In a copy: nothing is changed."""
+    blocks = {"block_q": 256, "block_kv": 512, "block_kv_compute": 256}
+    model = "--model", "model.py:attend", "--args", CALL, "--chip", "v6e", "--dry-run", "--json"
+    done = _applied(project, blocks, *model)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["model"]
+    (call,) = found["calls"]
+    assert call["before"] == "block_q=128,block_kv=128,block_kv_compute=128"
+    assert call["after"] == "block_q=256,block_kv=512,block_kv_compute=256"
+    assert (call["weight"], found["error"]) == (1, "")
+    dead = {" ".join(row["record"].split(",")[:3]): row["has_call"] for row in found["unreached"]}
+    shapes = "jax_splash_attention heads=4 kv_heads=4 seq=512", "heads=4 kv_heads=4 seq=1024"
+    assert dead == {shapes[0]: False, f"jax_splash_attention_dq {shapes[1]}": False}
+    assert [file.read_text() for file in project.rglob("run.yml")] == [RUN] * 3
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_traced_any_more_keeps_its_patch(project):
+    """512 keys are no whole number of blocks of 384. Environments and builds stay as they are."""
+    step = f'chips = ["v6e"]\nstep = "model.py:attend"\nstep_args = "{CALL}"\n[[problem]]\n'
+    (project / "model.toml").write_text(f'{step}kernel = "jax_splash_attention"\n')
+    blocks = {"block_q": 256, "block_kv": 512, "block_kv_compute": 384}
+    done = _applied(project, blocks, "--workload", "model.toml")
+    assert done.returncode == 1, done.stderr
+    assert "the model cannot be traced with the patch: " in done.stdout
+    runs = {file for file in project.rglob("run.yml") if file.read_text() != RUN}
+    assert runs == {project / "src/maxtext/configs/run.yml"}
