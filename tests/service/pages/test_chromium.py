@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
@@ -11,7 +12,7 @@ from playwright.sync_api import expect
 from autotune.domain.key import Chip
 from autotune.domain.token import WRITER
 from autotune_db import open_store
-from tests.samples.dashboard import CHECKS, estimated, trial, wanted
+from tests.samples.dashboard import CHECKS, estimated, evil_key, trial, wanted
 from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.samples.records import save_trial
@@ -196,6 +197,16 @@ class TestOwnDatabase:
         jobs = store.jobs.list()
         made = {(job.created_by, job.request.chip.value) for job in jobs[: len(jobs) - before]}
         assert made == {("ci", "v5e"), ("ci", "v6e")}
+
+    def test_no_text_from_outside_runs(self, own_seen, store):
+        number = key_id(store, evil_key())
+        paths = ["/", "/upgrades", f"/kernels/{quote(evil_key().kernel, safe='')}"]
+        paths += [f"/keys/{number}", f"/toolchains/{number}"]
+        for path in (*paths, *(f"/trials/{trial_id}" for trial_id in range(7, 16))):
+            page = own_seen.open(path)
+            page.wait_for_timeout(100)
+            assert page.evaluate("window.evil") is None, path
+            assert page.locator("main img").count() == 0, path
 
 
 def test_the_reference_of_the_http_interface(seen):
