@@ -6,25 +6,19 @@ tokamax and tpu-inference; CONTRIBUTING.md says how)."""
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import (
-    CheckDeclaration,
-    CompileConfig,
-    DescribeChip,
-    DescribeKernel,
-    ListChoices,
-)
+from autotune.domain.compilers import CheckDeclaration, ListChoices
 from autotune.domain.errors import AutotuneError
 from autotune.domain.key import Chip
-from autotune.domain.outcome import Estimated
+from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.problem import make_config
-from autotune.estimating.cost_model.estimate import estimate
 from tests.e2e.test_from_jax import KERNELS
+from tests.samples.questions import case_of
 
 OWN = {
     "matmul": ("m=2048,k=1024,n=1024", ""),
@@ -45,9 +39,9 @@ CONFIGS = 1  # beside the default
 @pytest.mark.parametrize("chip", [Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X])
 @pytest.mark.parametrize("name", CASES)
 def test_the_catalogue_is_never_below_it(pool, name, chip):
-    ref, (shape, options) = find_kernel(name), CASES[name]
-    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, None, options)
-    assert_above(pool, ref, problem, chip, random.Random(f"{name} on {chip}"))
+    shape, options = CASES[name]
+    drawn = random.Random(f"{name} on {chip}")
+    assert_above(case_of(pool, name, shape, None, options), chip, drawn)
 
 
 @pytest.fixture(scope="module")
@@ -62,39 +56,31 @@ def field():
 @pytest.mark.parametrize("chip", [Chip.V5E, Chip.V6E, Chip.V7X])
 @pytest.mark.parametrize(("name", "options", "shapes"), FIELD)
 def test_kernels_of_others_are_never_below_it(field, name, options, shapes, chip):
-    drawn, ref = random.Random(f"{name} {options} on {chip}"), find_kernel(name)
-    problems = field.ask(DescribeKernel(ref=ref)).problems
+    drawn = random.Random(f"{name} {options} on {chip}")
     for _ in range(20):
-        shape = problems.parse(drawn.choice(shapes), None, options)
-        problem = shape.with_dims(**{d: n * drawn.choice((1, 2, 4)) // 2 for d, n in shape.dims})
+        case = case_of(field, name, drawn.choice(shapes), None, options)
+        dims = {d: n * drawn.choice((1, 2, 4)) // 2 for d, n in case.problem.dims}
+        case = replace(case, problem=case.problem.with_dims(**dims))
         try:
-            field.ask(
-                ListChoices(ref=ref, problem=problem, chip=chip)
-            )  # asks the declaration about the problem
-            field.ask(CheckDeclaration(ref=ref, problem=problem, chip=chip))
+            case.ask(ListChoices, chip=chip)  # asks the declaration about the problem
+            case.ask(CheckDeclaration, chip=chip)
         except AutotuneError:  # a shape that the kernel does not take
             continue
-        assert_above(field, ref, problem, chip, drawn)
+        assert_above(case, chip, drawn)
         return
     pytest.fail("no shape that was drawn is one that the kernel takes")
 
 
-def assert_above(pool, ref, problem, chip, drawn):
+def assert_above(case, chip, drawn):
     """Of the default config, and of some that are drawn."""
-    choices, info = (
-        pool.ask(ListChoices(ref=ref, problem=problem, chip=chip)),
-        pool.ask(DescribeChip(chip=chip)),
-    )
+    choices = case.ask(ListChoices, chip=chip)
     configs = [choices.default]
     configs += [{n: drawn.choice(list(v)) for n, v in choices.axes.items()} for _ in range(CONFIGS)]
     for axes in configs:
-        config = make_config(axes, grid_order=choices.grid)
-        answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=chip)).answer
-        if not isinstance(answer, tuple):
-            continue
-        outcome = estimate(*answer, info)
-        if not isinstance(outcome, Estimated):
-            assert outcome.least_us is None, (problem, config, outcome)
-            continue
-        found = outcome.estimate
-        assert found.kernel_us >= 0.99 * found.explanation.roofline_us > 0, (problem, config)
+        outcome = case.estimated(make_config(axes, grid_order=choices.grid), chip)
+        if isinstance(outcome, NotEstimated):
+            assert outcome.least_us is None, (case.problem, axes, outcome)
+        elif isinstance(outcome, Estimated):
+            found = outcome.estimate
+            least_us = found.explanation.roofline_us
+            assert found.kernel_us >= 0.99 * least_us > 0, (case.problem, axes)
