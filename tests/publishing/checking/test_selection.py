@@ -7,7 +7,7 @@ import pytest
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, Toolchain
-from autotune.publishing.checking.run import parse_version_filter, selected
+from autotune.publishing.checking.selection import parse_version_filter, selected
 from tests.samples.records import record
 
 OLD = Toolchain(jax="0.10.2", jaxlib="0.10.2", libtpu="0.0.42.1")
