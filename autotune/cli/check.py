@@ -37,10 +37,7 @@ _FOLLOWED = ("workload", "retune", "xla")  # what is not for --against
     help="Check against the JAX of this interpreter; may be given several times.",
 )
 @click.option(
-    "--from",
-    "made_with",
-    metavar="jax=VERSION",
-    help="Only records that were made with this version.",
+    "--from", "made_with", metavar="jax=VERSION", help="Only records made with this version."
 )
 @click.option(
     "--chip",

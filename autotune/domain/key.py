@@ -252,16 +252,9 @@ def identity(
 ) -> Identity:
     """From plain data, so that a question can be looked up before anything is made of it.
     ``toolchain``: jax, jaxlib, libtpu and compiler options."""
-    typed = [(name, value.__class__, value) for name, value in options.items()]
-    return Identity(
-        kernel,
-        fingerprint,
-        chip,
-        toolchain,
-        dtype,
-        tuple(sorted(dims.items())),
-        tuple(sorted(typed)),
-    )
+    typed = tuple(sorted((name, value.__class__, value) for name, value in options.items()))
+    sizes = tuple(sorted(dims.items()))
+    return Identity(kernel, fingerprint, chip, toolchain, dtype, sizes, typed)
 
 
 def identity_of(key: Key) -> Identity:

@@ -155,23 +155,16 @@ def open_device(number: int) -> Any:
     return devices[number]
 
 
+_NONE = "no tpu", "not found", "unable to initialize", "no devices", "unknown backend", "failed to"
+
+
 def why_not(message: str) -> str:
     """A sentence about what JAX says when a backend cannot be used."""
     said = message.splitlines()[0][:240] if message else "nothing was said"
     low = message.lower()
     if any(words in low for words in ("already in use", "lockfile", "device or resource busy")):
         return f"the accelerator is busy, another process has it: {said}"
-    if any(
-        words in low
-        for words in (
-            "no tpu",
-            "not found",
-            "unable to initialize",
-            "no devices",
-            "unknown backend",
-            "failed to",
-        )
-    ):
+    if any(words in low for words in _NONE):
         return f"no accelerator can be opened here: {said}"
     return f"the accelerator cannot be opened: {said}"
 
