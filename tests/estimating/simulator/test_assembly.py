@@ -15,8 +15,9 @@ from autotune.estimating.simulator.assembly import (
     function_name,
 )
 from autotune.estimating.simulator.bundles import parse
-from tests.recorded.record_packings import FOLDER
+from tests.recorded.record import FOLDER as RECORDED
 
+FOLDER = RECORDED / "packings"
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
 DELAY_SLOTS = 4
 

@@ -19,7 +19,7 @@ from autotune.estimating.simulator.drawing.timeline import timeline
 from autotune.estimating.simulator.lowering import number
 from autotune.estimating.simulator.profiling.attribution import profile, purposes
 from autotune.estimating.simulator.profiling.locations import Location, carry, frames, read_lines
-from tests.recorded import record_lines
+from tests.recorded.record import FOLDER
 from tests.samples import known_costs, recordings
 
 KERNEL = Path(known_costs.__file__).read_text().splitlines()
@@ -38,7 +38,7 @@ def recorded(path):
     return {**row, "module": base64.b64decode(row["module"]), "chip": path.name.split("-")[1][:3]}
 
 
-@pytest.fixture(scope="module", params=sorted(record_lines.FOLDER.iterdir()), ids=lambda p: p.name)
+@pytest.fixture(scope="module", params=sorted((FOLDER / "lines").iterdir()), ids=lambda p: p.name)
 def kernel(request):
     return recorded(request.param)
 
