@@ -45,7 +45,7 @@ from autotune.searching.subject import SearchLimits, Subject, describe_subject, 
 from autotune_db import open_store
 from benchmarks.harness.searching import run_search
 
-_SLEEPING = Path(__file__).parents[1] / "tests" / "fakes" / "sleeping_worker.py"
+_SLEEPING = Path(__file__).parents[1] / "tests" / "fakes" / "worker.py"
 _NODES = 4
 _BUSY, _DRIVER_MS, _SLOWER = 0.95, 4.0, 1.10
 _REAL = 24  # candidates

@@ -1,13 +1,16 @@
-"""Speaks the protocol of the compiler's worker, and does to its parent what it is asked to.
+"""Speaks the protocol of the compiler's worker, compiles nothing, and does to its parent what it is
+asked to.
 
 Run as a script, with the dump folder as its argument; it needs nothing but the standard library.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from typing import Any
 def answer(request: dict[str, Any]) -> Any:
     kind = request["kind"]
     if kind == "echo":
-        return {"ok": request["value"]}
+        return {"ok": request.get("value", request)}
     if kind == "hello":
         return {"ok": {"jax": "1", "jaxlib": "1", "libtpu": "1"}}
     if kind == "tell":
@@ -53,14 +56,30 @@ def answer(request: dict[str, Any]) -> Any:
         eaten[::4096] = b"x" * len(range(0, len(eaten), 4096))
         while request["talking"]:
             os.write(1, b" " * 1000)
-    return _hang()
+    return _compiled(request["config"]) if "config" in request else _hang()
 
 
-def _hang() -> None:
-    """As long as the one lives that must put an end to it."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(0.2)
+def _compiled(config: dict[str, Any]) -> Any:
+    """After as long as the config says, ``sleep_ms``; with ``kill`` it ends its parent. The answer
+    is in the file ``$FAKE_COMPILED``; without one, it does not compile. What is asked is written to
+    ``$FAKE_ASKED``."""
+    axes = config["axes"]
+    if log := os.environ.get("FAKE_ASKED"):
+        with Path(log).open("a") as file:
+            file.write(f"{config}\n")
+    if axes.get("kill"):
+        os.kill(os.getppid(), signal.SIGKILL)
+    _hang(axes.get("sleep_ms", int(os.environ.get("FAKE_SLEEP_MS", "0"))) / 1e3)
+    failed = {"type": "E", "message": "asleep", "stage": "build", "raised_at": ""}
+    known = os.environ.get("FAKE_COMPILED")
+    return {"ok": json.loads(Path(known).read_bytes())} if known else {"error": failed}
+
+
+def _hang(seconds: float = inf) -> None:
+    """As long as the one lives that must put an end to it: a node of a cluster may be killed."""
+    parent, end = os.getppid(), time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and os.getppid() == parent:
+        time.sleep(min(left, 0.2))
 
 
 def _start_family(code: str, holding: int) -> list[int]:

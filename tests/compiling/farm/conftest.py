@@ -6,7 +6,7 @@ import pytest
 
 from autotune.domain.problem import Problem
 
-SLEEPING = Path(__file__).parents[2] / "fakes" / "sleeping_worker.py"
+SLEEPING = Path(__file__).parents[2] / "fakes" / "worker.py"
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
 
 
