@@ -12,10 +12,9 @@ import sys
 import time
 from math import inf
 from pathlib import Path
-from typing import Any
 
 
-def answer(request: dict[str, Any]) -> Any:
+def answer(request):
     kind = request["kind"]
     if kind == "echo":
         return {"ok": request.get("value", request)}
@@ -59,7 +58,7 @@ def answer(request: dict[str, Any]) -> Any:
     return _compiled(request["config"]) if "config" in request else _hang()
 
 
-def _compiled(config: dict[str, Any]) -> Any:
+def _compiled(config):
     """After as long as the config says, ``sleep_ms``; with ``kill`` it ends its parent. The answer
     is in the file ``$FAKE_COMPILED``; without one, it does not compile. What is asked is written to
     ``$FAKE_ASKED``."""
@@ -75,14 +74,14 @@ def _compiled(config: dict[str, Any]) -> Any:
     return {"ok": json.loads(Path(known).read_bytes())} if known else {"error": failed}
 
 
-def _hang(seconds: float = inf) -> None:
+def _hang(seconds=inf):
     """As long as the one lives that must put an end to it: a node of a cluster may be killed."""
     parent, end = os.getppid(), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and os.getppid() == parent:
         time.sleep(min(left, 0.2))
 
 
-def _start_family(code: str, holding: int) -> list[int]:
+def _start_family(code, holding):
     """A child in a session of its own, and a grandchild that has lost its parent."""
     python = [sys.executable, "-c", code]
     own = subprocess.Popen(python, start_new_session=True, stdout=holding)
@@ -91,7 +90,7 @@ def _start_family(code: str, holding: int) -> list[int]:
     return [own.pid, int(found.stdout)]
 
 
-def main() -> None:
+def main():
     for line in sys.stdin:
         request = json.loads(line)
         if request["kind"] == "nonsense":

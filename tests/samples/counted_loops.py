@@ -1,8 +1,5 @@
 """A loop around a product whose turns are data, which reaches scalar memory on different ways."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +7,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.problem import Config, Option, Problem
+from autotune.domain.problem import Option
 
 STEPS, ROWS = 32, 8
 TURNS = np.asarray([7, 3, 11, 5] * (STEPS // 4), np.int32)
@@ -22,12 +19,12 @@ _BLOCK_IN_SMEM = pl.BlockSpec((1, 1, 128), lambda i: (i, 0, 0), memory_space=plt
 _BY_HAND = pl.BlockSpec(memory_space=pl.ANY)
 
 
-def _work(turns: Any, x: Any, out: Any) -> None:
+def _work(turns, x, out):
     ones = jnp.ones((128, 128), jnp.float32)
     out[...] = jax.lax.fori_loop(0, turns, lambda _, a: jnp.dot(a, ones), x[...])
 
 
-def _call(body: Callable[..., None], spec: Any, scratch: Any = ()) -> Callable[..., Any]:
+def _call(body, spec, scratch=()):
     return pl.pallas_call(
         body,
         grid=(STEPS,),
@@ -38,26 +35,26 @@ def _call(body: Callable[..., None], spec: Any, scratch: Any = ()) -> Callable[.
     )
 
 
-def _prefetched(n: Any, x: Any, out: Any) -> None:
+def _prefetched(n, x, out):
     _work(n[pl.program_id(0), 0, 0], x, out)
 
 
-def _whole(x: Any, n: Any, out: Any) -> None:
+def _whole(x, n, out):
     _work(n[pl.program_id(0), 0, 0], x, out)
 
 
-def _blocked(x: Any, n: Any, out: Any) -> None:
+def _blocked(x, n, out):
     _work(n[0, 0, 0], x, out)
 
 
-def _copied(x: Any, turns: Any, out: Any, n: Any, done: Any) -> None:
+def _copied(x, turns, out, n, done):
     copy = pltpu.make_async_copy(turns.at[pl.program_id(0)], n, done)
     copy.start()
     copy.wait()
     _work(n[0, 0], x, out)
 
 
-def _build(problem: Problem, _config: Config) -> Callable[..., Any]:
+def _build(problem, _config):
     if problem.option("way") == "prefetch":
         prefetched = pl.pallas_call(
             _prefetched,
@@ -75,7 +72,7 @@ def _build(problem: Problem, _config: Config) -> Callable[..., Any]:
     }[str(problem.option("way"))]()
 
 
-def _inputs(problem: Problem) -> list[Array]:
+def _inputs(problem):
     columns = 1 if problem.option("way") in ("prefetch", "whole") else 128
     shape = (STEPS, 1, columns)
     known = problem.option("turns") == "given"

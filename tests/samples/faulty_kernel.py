@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,42 +27,41 @@ from jax.interpreters import mlir
 
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.declaring.pallas import Grid, compiler_params
-from autotune.domain.problem import Config, Problem
 
 LOG_VARIABLE = "FAULTY_KERNEL_LOG"
 
 
-def works() -> None:
+def works():
     """Does nothing wrong."""
 
 
-def kill_itself() -> None:
+def kill_itself():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hang() -> None:
+def hang():
     while True:
         time.sleep(1)
 
 
-def hang_deaf() -> None:
+def hang_deaf():
     """No signal that can be blocked reaches it, and it holds the interpreter's lock in C."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     while True:
         ctypes.PyDLL(None).sleep(1000)
 
 
-def hang_with_children() -> None:
+def hang_with_children():
     """Its own child is in another session; the pipes of the compiler stay open in both."""
     _start_python("import time; time.sleep(1000)", start_new_session=True, close_fds=False)
     hang()
 
 
-def eat_memory() -> None:
+def eat_memory():
     exec(_EATING)
 
 
-def eat_memory_in_children() -> None:
+def eat_memory_in_children():
     """The memory is not the compiler's own."""
     for _ in range(4):
         _start_python(_EATING)
@@ -81,29 +79,29 @@ time.sleep(1000)
 """
 
 
-def _start_python(source: str, **how: Any) -> None:
+def _start_python(source, **how):
     """The last argument lets a test find what is left of it."""
     subprocess.Popen([sys.executable, "-c", source, tempfile.gettempdir()], **how)
 
 
-def raise_error() -> None:
+def raise_error():
     raise RuntimeError("the kernel gives up, in ünïcode ✗ " + "and at length " * 30)
 
 
-def raise_interrupt() -> None:
+def raise_interrupt():
     raise KeyboardInterrupt
 
 
-def print_garbage() -> None:
+def print_garbage():
     print('{"ok": "garbage"}\n' * 20_000)
 
 
-def write_to_stdout() -> None:
+def write_to_stdout():
     os.write(1, b'{"ok": null}\n\x00\xff\n')
     os.system("echo '{\"ok\": 1}'")
 
 
-def print_for_ever() -> None:
+def print_for_ever():
     while True:
         os.write(1, b"\x00" * (1 << 20))
         time.sleep(0.1)  # at most 10 MB a second: the time limit ends it, not the size of the log
@@ -146,11 +144,11 @@ _strike.def_impl(lambda x, behaviour: x)
 _strike.def_abstract_eval(lambda x, behaviour: x)
 
 
-def _identity(context: Any, x: Any, *, behaviour: str) -> list[Any]:
+def _identity(context, x, *, behaviour):
     return [x]
 
 
-def _lowered_for_tpu(context: Any, x: Any, *, behaviour: str) -> list[Any]:
+def _lowered_for_tpu(context, x, *, behaviour):
     if LOG_VARIABLE in os.environ:
         with Path(os.environ[LOG_VARIABLE]).open("a") as log:
             log.write(behaviour + "\n")
@@ -163,13 +161,13 @@ mlir.register_lowering(_strike, _lowered_for_tpu, platform="tpu")
 
 
 def _body(
-    x: Any,  # [rows, 128]
-    out: Any,  # [rows, 128]
-) -> None:
+    x,  # [rows, 128]
+    out,  # [rows, 128]
+):
     out[...] = x[...] * 2.0
 
 
-def _doubling(problem: Problem, config: Config, rows: int, behaviour: str) -> Callable[..., Any]:
+def _doubling(problem, config, rows, behaviour):
     grid = Grid(config, n=pl.cdiv(problem["n"], rows))
     spec = pl.BlockSpec((rows, 128), grid.index_map(lambda n: (n, 0)))
     call = pl.pallas_call(
@@ -182,29 +180,29 @@ def _doubling(problem: Problem, config: Config, rows: int, behaviour: str) -> Ca
         name="doubling",
     )
 
-    def function(x: Any) -> Any:
+    def function(x):
         TRACING.get(behaviour, works)()
         return call(_strike.bind(x, behaviour=behaviour))
 
     return function
 
 
-def _build_faulty(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build_faulty(problem, config):
     """Each behaviour has blocks of its own size: no two candidates are one program."""
     behaviour = config["behaviour"]
     BUILDING.get(behaviour, works)()
     return _doubling(problem, config, 8 * (1 + BEHAVIOURS.index(behaviour)), behaviour)
 
 
-def _build_many(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build_many(problem, config):
     return _doubling(problem, config, config["rows"], f"rows={config['rows']}")
 
 
-def _shared(problem: Problem) -> list[Array]:
+def _shared(problem):
     return [Array(name="x", shape=(problem["n"], 128), dtype="float32")]
 
 
-def _twice(problem: Problem) -> Callable[..., Any]:
+def _twice(problem):
     return lambda x: x * 2.0
 
 

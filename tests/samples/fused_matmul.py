@@ -4,22 +4,19 @@ kernel whose configs ran out of VMEM when JAX turned double buffering on.
 ``PASSES_LIMIT`` hands a config's VMEM limit to its ``pallas_call``, ``OWN_LIMIT`` does not.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from autotune import Array, Axis, Config, Kernel, Problem
+from autotune import Array, Axis, Kernel
 from autotune.declaring.pallas import compiler_params
 
 
-def _kernel(x: Any, y: Any, out: Any) -> None:
+def _kernel(x, y, out):
     out[...] = jnp.maximum(jnp.dot(x[...], y[...], preferred_element_type=jnp.float32), 0.0)
 
 
-def _build(problem: Problem, config: Config, *, passes: bool) -> Callable[..., Any]:
+def _build(problem, config, *, passes):
     m, k, n = problem["m"], problem["k"], problem["n"]
     bm, bn = config["block_m"], config["block_n"]
     more = {"compiler_params": compiler_params(config)} if passes else {}
@@ -36,7 +33,7 @@ def _build(problem: Problem, config: Config, *, passes: bool) -> Callable[..., A
     )
 
 
-def _declared(name: str, *, passes: bool) -> Kernel:
+def _declared(name, *, passes):
     return Kernel(
         name=name,
         dims=("m", "k", "n"),

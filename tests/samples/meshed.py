@@ -1,9 +1,7 @@
 """A kernel over a mesh: every device scales its own rows, or hands them to its neighbour. Without
 a mesh in the declaration JAX refuses it."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 from jax.experimental import pallas as pl
@@ -11,13 +9,13 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from autotune.declaring.kernel import Array, Kernel, block
-from autotune.domain.problem import Config, Option, Problem
+from autotune.domain.problem import Option
 
 WIDTH = 512
 
 
-def _scaled(rows: int, size: int) -> Callable[..., Any]:
-    def body(x: Any, out: Any) -> None:
+def _scaled(rows, size):
+    def body(x, out):
         out[...] = x[...] * 2
 
     spec = pl.BlockSpec((size, WIDTH), lambda i: (i, 0))
@@ -30,8 +28,8 @@ def _scaled(rows: int, size: int) -> Callable[..., Any]:
     )
 
 
-def _handed_on(rows: int, devices: int) -> Callable[..., Any]:
-    def body(x: Any, out: Any, sent: Any, received: Any) -> None:
+def _handed_on(rows, devices):
+    def body(x, out, sent, received):
         right = jax.lax.rem(jax.lax.axis_index("x") + 1, devices)
         copy = pltpu.make_async_remote_copy(x, out, sent, received, device_id=(right,))
         copy.start()
@@ -47,26 +45,26 @@ def _handed_on(rows: int, devices: int) -> Callable[..., Any]:
     )
 
 
-def _build(problem: Problem, config: Config, mesh: Any = None) -> Callable[..., Any]:
+def _build(problem, config, mesh=None):
     devices = problem["devices"]
     rows = problem["rows"] // devices
     sends = problem.option("sends") == "true"
     call = _handed_on(rows, devices) if sends else _scaled(rows, config["block"])
     divided = PartitionSpec("x")
 
-    def function(x: Any) -> Any:
+    def function(x):
         over = {"in_specs": divided, "out_specs": divided, "check_vma": False}
         return jax.shard_map(call, mesh=mesh or jax.sharding.get_abstract_mesh(), **over)(x)
 
     return function
 
 
-def _build_over(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build_over(problem, config):
     """Asks for the mesh while it builds."""
     return _build(problem, config, jax.sharding.get_abstract_mesh())
 
 
-def _reference(problem: Problem) -> Callable[..., Any]:
+def _reference(problem):
     if problem.option("sends") == "true":
         return lambda x: jax.numpy.roll(x, x.shape[0] // problem["devices"], 0)
     return lambda x: x * 2

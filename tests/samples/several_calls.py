@@ -1,22 +1,19 @@
 """Functions with more than one ``pallas_call``: a chain, a loop around one, and a branch."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.problem import Config, Option, Problem
+from autotune.domain.problem import Option
 
 TURNS = 3
 WIDTH = 512
 
 
-def _scaled(rows: int, block: int, factor: float, name: str) -> Callable[..., Any]:
-    def body(x: Any, out: Any) -> None:
+def _scaled(rows, block, factor, name):
+    def body(x, out):
         out[...] = x[...] * factor
 
     spec = pl.BlockSpec((block, WIDTH), lambda i: (i, 0))
@@ -30,11 +27,11 @@ def _scaled(rows: int, block: int, factor: float, name: str) -> Callable[..., An
     )
 
 
-def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build(problem, config):
     """``block`` reaches the first call and the loop, ``last`` the last one."""
     rows, block, last = problem["rows"], config["block"], config["last"]
 
-    def function(which: Any, x: Any) -> Any:
+    def function(which, x):
         x = _scaled(rows, block, 2.0, "first")(x)
         branches = [_scaled(rows, 64, 3.0, "left"), _scaled(rows, 32, 4.0, "right")]
         x = jax.lax.cond(which[0] > 0, branches[1], branches[0], x)
@@ -45,11 +42,11 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     return function
 
 
-def _reference(_: Problem) -> Callable[..., Any]:
+def _reference(_):
     return lambda which, x: x * 10 * 0.5**TURNS * jnp.where(which[0] > 0, 4.0, 3.0)
 
 
-def _inputs(problem: Problem) -> list[Array]:
+def _inputs(problem):
     given = {"known": lambda: np.array([1], np.int32), "unknown": None}
     return [
         Array(name="which", shape=(1,), dtype="int32", values=given[str(problem.option("branch"))]),

@@ -1,24 +1,21 @@
 """A product of arguments that XLA scales and transposes first; it turns the result, too."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from autotune import Array, Config, Kernel, Problem, block
+from autotune import Array, Kernel, block
 
 
-def _body(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+def _body(x_ref, y_ref, out_ref):
     @pl.when(pl.program_id(2) == 0)
-    def _() -> None:
+    def _():
         out_ref[...] = jnp.zeros_like(out_ref)
 
     out_ref[...] += jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
 
 
-def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build(problem, config):
     m, k, n = (problem[dim] for dim in ("m", "k", "n"))
     block_m, block_k, block_n = (config[axis] for axis in ("block_m", "block_k", "block_n"))
     call = pl.pallas_call(

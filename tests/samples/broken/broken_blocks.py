@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +21,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.kernel import Array, Kernel
 from autotune.declaring.pallas import Grid
-from autotune.domain.problem import Config, Problem
+from autotune.domain.problem import Problem
 
 _ROWS = 8
 _BY_ROWS = blocks("block_rows", "rows", _ROWS)
@@ -34,13 +33,13 @@ Shapes = Callable[[Problem], tuple[tuple[int, ...], ...]]
 
 
 def _kernel(
-    name: str,
-    dims: tuple[str, ...],
-    axes: tuple[Axis, ...],
-    shapes: Shapes,
-    build: Any,
-    reference: Any,
-) -> Kernel:
+    name,
+    dims,
+    axes,
+    shapes,
+    build,
+    reference,
+):
     """All are float32. Each axis has the one value that keeps the problem small."""
     return Kernel(
         name=name,
@@ -56,15 +55,15 @@ def _kernel(
     )
 
 
-def _shape(*sizes: int) -> Any:
+def _shape(*sizes):
     return jax.ShapeDtypeStruct(sizes, jnp.float32)
 
 
-def _double(x: Any, out: Any) -> None:
+def _double(x, out):
     out[...] = 2 * x[...]
 
 
-def _transposed(problem: Problem, config: Config) -> Any:
+def _transposed(problem, config):
     grid = Grid(config, i=problem["n"] // LANES, j=problem["n"] // LANES)
     straight, swapped = (grid.index_map(f) for f in (lambda i, j: (i, j), lambda i, j: (j, i)))
     spec = partial(pl.BlockSpec, (LANES, LANES))
@@ -78,15 +77,15 @@ def _transposed(problem: Problem, config: Config) -> Any:
     )
 
 
-def _revisited(problem: Problem, config: Config) -> Any:
+def _revisited(problem, config):
     """Sums into the output block itself: it must stay until it is done."""
     order = ("i", "k") if is_right(config) else ("k", "i")
     grid = Grid(
         config.replace(grid_order=order), i=problem["rows"] // _ROWS, k=problem["k"] // LANES
     )
 
-    def body(x: Any, out: Any) -> None:
-        def start() -> None:
+    def body(x, out):
+        def start():
             out[...] = jnp.zeros_like(out)
 
         pl.when(pl.program_id(grid.axis("k")) == 0)(start)
@@ -102,7 +101,7 @@ def _revisited(problem: Problem, config: Config) -> Any:
     )
 
 
-def _floor(problem: Problem, config: Config) -> Any:
+def _floor(problem, config):
     """Rounded down, the grid never reaches a ragged last block."""
     count = pl.cdiv(problem["rows"], _ROWS) if is_right(config) else problem["rows"] // _ROWS
     spec = rows(_ROWS, lambda i: (i, 0))
@@ -116,7 +115,7 @@ def _floor(problem: Problem, config: Config) -> Any:
     )
 
 
-def _stale(problem: Problem, config: Config) -> Any:
+def _stale(problem, config):
     """Each step needs the block before its own: in place, that one is overwritten by then. Two
     blocks do not show it, because block 0 is fetched once for both of the first steps."""
     spec = partial(rows, _ROWS)
@@ -131,18 +130,18 @@ def _stale(problem: Problem, config: Config) -> Any:
     )
 
 
-def _mean(problem: Problem, config: Config) -> Any:
+def _mean(problem, config):
     """The mean of ragged rows: the padding is masked, and must not be counted either."""
     columns, count = problem["columns"], pl.cdiv(problem["columns"], LANES)
     counted = columns if is_right(config) else count * LANES
 
-    def body(x: Any, out: Any, acc: Any) -> None:
+    def body(x, out, acc):
         step = pl.program_id(1)
 
-        def start() -> None:
+        def start():
             acc[...] = jnp.zeros_like(acc)
 
-        def store() -> None:
+        def store():
             mean = jnp.sum(acc[...], axis=1, keepdims=True) / counted
             out[...] = jnp.broadcast_to(mean, out.shape)
 
@@ -161,15 +160,15 @@ def _mean(problem: Problem, config: Config) -> Any:
     )
 
 
-def _heads(problem: Problem, config: Config) -> Any:
+def _heads(problem, config):
     """Neighbouring query heads share a head of the keys; ``%`` deals them out in turn."""
     per_head = problem["q_heads"] // problem["kv_heads"]
 
-    def shared(head: Any, i: Any) -> Any:
+    def shared(head, i):
         index = lax.div(head, per_head) if is_right(config) else head % problem["kv_heads"]
         return index, i, 0
 
-    def body(q: Any, kv: Any, out: Any) -> None:
+    def body(q, kv, out):
         out[...] = q[...] * kv[...]
 
     spec = partial(pl.BlockSpec, (None, _ROWS, LANES))
@@ -184,16 +183,16 @@ def _heads(problem: Problem, config: Config) -> Any:
     )
 
 
-def _attention(problem: Problem, config: Config) -> Any:
+def _attention(problem, config):
     """The online softmax: what was summed under an older maximum has to shrink with it."""
 
-    def body(q: Any, k: Any, v: Any, out: Any, top: Any, weight: Any, acc: Any) -> None:
-        def start() -> None:
+    def body(q, k, v, out, top, weight, acc):
+        def start():
             top[...] = jnp.full_like(top, _LOWEST)
             weight[...] = jnp.zeros_like(weight)
             acc[...] = jnp.zeros_like(acc)
 
-        def store() -> None:
+        def store():
             out[...] = acc[...] / weight[...]
 
         pl.when(pl.program_id(1) == 0)(start)
@@ -219,11 +218,11 @@ def _attention(problem: Problem, config: Config) -> Any:
     )
 
 
-def _softmax(q: Any, k: Any, v: Any) -> Any:
+def _softmax(q, k, v):
     return jax.nn.softmax(q @ k.T / math.sqrt(LANES)) @ v
 
 
-def _shifted(x: Any) -> Any:
+def _shifted(x):
     return 2 * jnp.concatenate([x[:_ROWS], x[:-_ROWS]])
 
 

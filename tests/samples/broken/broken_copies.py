@@ -1,8 +1,5 @@
 """Copies by hand that are wrong: no wait, a wrong slot, a buffer in use, two cores in one place."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from broken_parts import ARBITRARY, HOW, LANES, PARALLEL, blocks, by_hand, is_right, rows, semantics
@@ -10,7 +7,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Kernel
-from autotune.domain.problem import Config, Problem
 
 _ROWS = 8
 _BUFFER = pltpu.VMEM((_ROWS, LANES), jnp.float32)
@@ -18,7 +14,7 @@ _DMA = pltpu.SemaphoreType.DMA
 _BY_ROWS = rows(_ROWS, lambda i: (i, 0))
 
 
-def _kernel(name: str, build: Callable[[Problem, Config], Any], reference: Any) -> Kernel:
+def _kernel(name, build, reference):
     """A function of [rows, 128] float32 in blocks of 8 rows."""
     return Kernel(
         name=name,
@@ -32,22 +28,22 @@ def _kernel(name: str, build: Callable[[Problem, Config], Any], reference: Any) 
     )
 
 
-def _shape(count: int) -> Any:
+def _shape(count):
     return jax.ShapeDtypeStruct((count, LANES), jnp.float32)
 
 
-def _of(step: Any, count: int = _ROWS) -> Any:
+def _of(step, count=_ROWS):
     """The rows of a step's block."""
     return pl.ds(step * _ROWS, count)
 
 
-def _copy(source: Any, target: Any, done: Any) -> None:
+def _copy(source, target, done):
     copy = pltpu.make_async_copy(source, target, done)
     copy.start()
     copy.wait()
 
 
-def _call(problem: Problem, config: Config, body: Any, scratch: list[Any], **other: Any) -> Any:
+def _call(problem, config, body, scratch, **other):
     """A grid over the blocks, input and output both left in HBM. ``other``: arguments in the place
     of these."""
     usual = {
@@ -59,10 +55,10 @@ def _call(problem: Problem, config: Config, body: Any, scratch: list[Any], **oth
     return pl.pallas_call(body, in_specs=[by_hand()], scratch_shapes=scratch, **(usual | other))
 
 
-def _late_wait(problem: Problem, config: Config) -> Any:
+def _late_wait(problem, config):
     """The block is read before its copy has been waited for."""
 
-    def body(x: Any, out: Any, buffer: Any, done: Any) -> None:
+    def body(x, out, buffer, done):
         copy = pltpu.make_async_copy(x.at[_of(pl.program_id(0))], buffer, done)
         copy.start()
         if is_right(config):
@@ -74,10 +70,10 @@ def _late_wait(problem: Problem, config: Config) -> Any:
     return _call(problem, config, body, [_BUFFER, _DMA], out_specs=_BY_ROWS)
 
 
-def _buffer_in_use(problem: Problem, config: Config) -> Any:
+def _buffer_in_use(problem, config):
     """The result is copied out while the next thing is written to its buffer."""
 
-    def body(x: Any, out: Any, buffer: Any, arrived: Any, left: Any) -> None:
+    def body(x, out, buffer, arrived, left):
         mine = _of(pl.program_id(0))
         _copy(x.at[mine], buffer, arrived)
         buffer[...] = 2 * buffer[...]
@@ -92,12 +88,12 @@ def _buffer_in_use(problem: Problem, config: Config) -> Any:
     return _call(problem, config, body, [_BUFFER, _DMA, _DMA])
 
 
-def _wrong_slot(problem: Problem, config: Config) -> Any:
+def _wrong_slot(problem, config):
     """A double buffer: while one slot is summed the other is filled."""
     count = problem["rows"] // _ROWS
 
-    def body(x: Any, out: Any, slots: Any, done: Any) -> None:
-        def copy(step: int) -> Any:
+    def body(x, out, slots, done):
+        def copy(step):
             slot = step % 2
             return pltpu.make_async_copy(x.at[_of(step)], slots.at[slot], done.at[slot])
 
@@ -115,10 +111,10 @@ def _wrong_slot(problem: Problem, config: Config) -> Any:
     return _call(problem, config, body, scratch, **one, compiler_params=in_order)
 
 
-def _shared_semaphore(problem: Problem, config: Config) -> Any:
+def _shared_semaphore(problem, config):
     """Two copies signal one semaphore: which of them the first wait has seen is not known."""
 
-    def body(x: Any, out: Any, first: Any, second: Any, done: Any) -> None:
+    def body(x, out, first, second, done):
         mine = _of(pl.program_id(0))
         copies = [
             pltpu.make_async_copy(x.at[mine], buffer, done.at[0 if not is_right(config) else slot])
@@ -135,14 +131,14 @@ def _shared_semaphore(problem: Problem, config: Config) -> Any:
     return _call(problem, config, body, scratch, out_specs=_BY_ROWS)
 
 
-def _same_rows(problem: Problem, config: Config) -> Any:
+def _same_rows(problem, config):
     """A header of ones before the rows: one step has to write it. Where all do, the two cores meet
     in one place with the same values, so that nothing but the race itself can be seen."""
 
-    def body(x: Any, out: Any, buffer: Any, header: Any, done: Any) -> None:
+    def body(x, out, buffer, header, done):
         step = pl.program_id(0)
 
-        def write_header() -> None:
+        def write_header():
             header[...] = jnp.ones_like(header)
             _copy(header, out.at[_of(0)], done)
 
@@ -154,20 +150,20 @@ def _same_rows(problem: Problem, config: Config) -> Any:
     return _call(problem, config, body, [_BUFFER, _BUFFER, _DMA], out_shape=out)
 
 
-def _overlapping(problem: Problem, config: Config) -> Any:
+def _overlapping(problem, config):
     """Each step copies two blocks, of which the second is still empty, and leaves it to the next
     step to overwrite that one: in order it works, on two cores it does not."""
     last = problem["rows"] // _ROWS - 1
 
-    def body(x: Any, out: Any, buffer: Any, done: Any) -> None:
+    def body(x, out, buffer, done):
         step = pl.program_id(0)
         buffer[...] = jnp.zeros_like(buffer)
         _copy(x.at[_of(step)], buffer.at[_of(0)], done)
 
-        def one() -> None:
+        def one():
             _copy(buffer.at[_of(0)], out.at[_of(step)], done)
 
-        def two() -> None:
+        def two():
             _copy(buffer, out.at[_of(step, 2 * _ROWS)], done)
 
         if is_right(config):
@@ -180,7 +176,7 @@ def _overlapping(problem: Problem, config: Config) -> Any:
     return _call(problem, config, body, scratch)
 
 
-def _with_header(x: Any) -> Any:
+def _with_header(x):
     return jnp.concatenate([jnp.ones_like(x[:_ROWS]), x])
 
 

@@ -12,13 +12,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.problem import Config, Problem
+from autotune.declaring.kernel import Array, Kernel
 
 _BLOCK_M, _BLOCK_K = 16, 128
 
 
-def _width_of_last(extent: int, block: int) -> int:
+def _width_of_last(extent, block):
     return extent % block or block
 
 
@@ -39,13 +38,13 @@ class Recipe:
     out: Any = None
 
 
-def _body(lhs: Any, rhs: Any, out: Any, acc: Any, *, recipe: Recipe, tail: int) -> None:
+def _body(lhs, rhs, out, acc, *, recipe, tail):
     m, k, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
 
-    def start() -> None:
+    def start():
         acc[...] = jnp.zeros_like(acc)
 
-    def store() -> None:
+    def store():
         out[...] = acc[...].astype(out.dtype)
 
     pl.when(recipe.starts(m, k))(start)
@@ -56,7 +55,7 @@ def _body(lhs: Any, rhs: Any, out: Any, acc: Any, *, recipe: Recipe, tail: int) 
     pl.when(k == last)(store)
 
 
-def _multiply(problem: Problem, config: Config, recipe: Recipe) -> Any:
+def _multiply(problem, config, recipe):
     m, k, block_k = problem["m"], problem["k"], config["block_k"]
     recipe = replace(recipe, operand=recipe.operand or problem.dtype)
     return pl.pallas_call(
@@ -73,34 +72,34 @@ def _multiply(problem: Problem, config: Config, recipe: Recipe) -> Any:
     )
 
 
-def _reference(problem: Problem) -> Callable[..., Any]:
-    def product(lhs: Any, rhs: Any) -> Any:
+def _reference(problem):
+    def product(lhs, rhs):
         wide = lhs.astype(jnp.float32), rhs.astype(jnp.float32)
         return jnp.dot(*wide, precision=lax.Precision.HIGHEST).astype(problem.dtype)
 
     return product
 
 
-def _baseline(problem: Problem) -> Callable[..., Any]:
+def _baseline(problem):
     """Of the dtypes as they are, so that the gate knows how exact a right kernel can be."""
 
-    def product(lhs: Any, rhs: Any) -> Any:
+    def product(lhs, rhs):
         return jnp.dot(lhs, rhs, preferred_element_type=jnp.float32).astype(problem.dtype)
 
     return product
 
 
 def _kernel(
-    name: str,
-    wrong: Recipe,
+    name,
+    wrong,
     *,
-    dtype: str = "float32",
-    axes: tuple[Axis, ...] = (HOW,),
-    sizes: tuple[int, ...] = (_BLOCK_K,),
-) -> Kernel:
+    dtype="float32",
+    axes=(HOW,),
+    sizes=(_BLOCK_K,),
+):
     """A kernel that follows ``wrong`` where its config does not say to do it right."""
 
-    def build(problem: Problem, config: Config) -> Any:
+    def build(problem, config):
         return _multiply(problem, config, Recipe() if axes and is_right(config) else wrong)
 
     return Kernel(

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.domain.compilers import Compilers, ListChoices
-from autotune.domain.evidence import FailedCheck, Verdict
+from autotune.domain.compilers import ListChoices
+from autotune.domain.evidence import FailedCheck
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
 from tests.samples.questions import case_of
@@ -30,31 +30,31 @@ class Case:
     wrong: Mapping[str, AxisValue] = field(default_factory=lambda: {"how": "wrong"})
 
     @property
-    def ref(self) -> KernelRef:
+    def ref(self):
         return KernelRef(path=str(_FOLDER / f"{self.file}.py"), attribute=self.kernel)
 
-    def verify(self, compilers: Compilers, axes: Mapping[str, AxisValue]) -> Verdict:
+    def verify(self, compilers, axes):
         """What the gate says of the kernel's default with some axes replaced."""
         case = case_of(compilers, self.ref, self.shape)
         config = make_config({**case.ask(ListChoices).default, **axes})
         return case.verify(config, Chip.V5E)
 
-    def __str__(self) -> str:
+    def __str__(self):
         return self.kernel.lower()
 
 
 _RACING = (FailedCheck.RACE, FailedCheck.VALUES, FailedCheck.UNINITIALISED)
 
 
-def _sums(kernel: str, shape: str, *checks: str) -> Case:
+def _sums(kernel, shape, *checks):
     return Case(file="broken_sums", kernel=kernel, shape=shape, checks=checks)
 
 
-def _blocks(kernel: str, shape: str, *checks: str) -> Case:
+def _blocks(kernel, shape, *checks):
     return Case(file="broken_blocks", kernel=kernel, shape=shape, checks=checks)
 
 
-def _copies(kernel: str, shape: str, *checks: str) -> Case:
+def _copies(kernel, shape, *checks):
     return Case(file="broken_copies", kernel=kernel, shape=shape, checks=checks)
 
 
