@@ -8,7 +8,7 @@ from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.problem import make_config
 from autotune.estimating.space import explore
-from tests.samples import several_calls, vmapped
+from tests.samples import several_calls
 from tests.samples.questions import case_of
 
 KERNEL = f"{several_calls.__file__}:KERNEL"
@@ -54,7 +54,7 @@ def test_all_of_it_is_verified(pool):
 
 @pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
 def test_every_candidate_compiles(pool, chip):
-    case = case_of(pool, f"{vmapped.__file__}:KERNEL", "6x2048")
+    case = case_of(pool, f"{several_calls.__file__}:VMAPPED", "6x2048")
     info = pool.ask(DescribeChip(chip=chip))
     space = explore(pool, case.ref, case.problem, case.ask(ListChoices), info)
     assert space.passed_on.semantics

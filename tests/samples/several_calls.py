@@ -1,4 +1,5 @@
-"""Functions with more than one ``pallas_call``: a chain, a loop around one, and a branch."""
+"""Functions with more than one ``pallas_call``: a chain, a loop around one, and a branch. And one
+with a grid of one axis under ``vmap``, which puts another in front of it."""
 
 import jax
 import jax.numpy as jnp
@@ -6,10 +7,11 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.pallas import compiler_params
 from autotune.domain.problem import Option
 
 TURNS = 3
-WIDTH = 512
+WIDTH, LANES = 512, 256
 
 
 def _scaled(rows, block, factor, name):
@@ -72,4 +74,35 @@ KERNEL = Kernel(
     inputs=_inputs,
     build=_build,
     reference=_reference,
+)
+
+
+def _build_one(problem, config):
+    def body(x, out):
+        out[...] = x[...] * 2.0
+
+    spec = pl.BlockSpec((config["block"], LANES), lambda i: (i, 0))
+    return jax.vmap(
+        pl.pallas_call(
+            body,
+            grid=(problem["rows"] // config["block"],),
+            in_specs=[spec],
+            out_specs=spec,
+            out_shape=jax.ShapeDtypeStruct((problem["rows"], LANES), jnp.float32),
+            compiler_params=compiler_params(config),
+        )
+    )
+
+
+VMAPPED = Kernel(
+    name="vmapped",
+    dims=("batch", "rows"),
+    dtypes=("float32",),
+    axes=(Axis(name="block", choices=lambda _: (64, 256), dim="rows"),),
+    default=lambda _: {"block": 64},
+    inputs=lambda problem: [
+        Array(name="x", shape=(problem["batch"], problem["rows"], LANES), dtype="float32")
+    ],
+    build=_build_one,
+    reference=lambda _: lambda x: x * 2.0,
 )
