@@ -145,7 +145,7 @@ def _of_model(traced: Named) -> Iterator[str]:
         yield f"{call['weight']:g} × {call['call']}: {said}"
     for row in traced["unreached"]:
         why = "its calls run other blocks" if row["has_call"] else "no call has its problem"
-        yield f"no call runs {row['record']}: {why}"
+        yield f"no call is seen to run {row['record']}: {why}"
 
 
 def _of_formatter(change: FileChange) -> str:

@@ -10,6 +10,7 @@ from http.client import HTTPException
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -159,14 +160,15 @@ def _of_model(
 
 
 def calls_of(
-    ref: KernelRef, words: ProblemWords, chip: Chip | None, python: str, *, declare: bool = False
+    ref: KernelRef, words: ProblemWords, chip: Chip | None, python: str, **more: Any
 ) -> Collected:
-    """What a model calls, traced in a process of its own. Raises ``AutotuneError``."""
+    """What a model calls, traced in a process of its own; ``more``: of ``CollectKernels``. Raises
+    ``AutotuneError``."""
     known = installed_kernels()
     names, refs = tuple(known), tuple(known.values())
     with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
         ref = pool.ask(ReadCall(ref=ref, words=words))
-        return pool.ask(CollectKernels(ref=ref, chip=chip, names=names, refs=refs, declare=declare))
+        return pool.ask(CollectKernels(ref=ref, chip=chip, names=names, refs=refs, **more))
 
 
 def _tell_of_imports(declare: Path, ref: KernelRef, collected: Collected) -> None:

@@ -17,7 +17,7 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import Collected
 from autotune.domain.errors import AutotuneError
 from autotune.domain.known_config import named
-from autotune.domain.problem import parsed_parts
+from autotune.domain.problem import Config, parsed_parts
 from autotune.domain.record import Record
 from autotune.domain.workload import WorkloadProblem
 from autotune.tables.description import Description, NotInCatalogueError
@@ -39,8 +39,10 @@ class TracedModel(NamedTuple):
     def again(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named:
         """Changes the repository, or a copy; each call then, and which rows none runs. ``error``:
         why that is not known."""
-        chip, before = self.question.chips[0], self._calls(self.repository)
-        after = before
+        chip = self.question.chips[0]
+        of_chip = [(table, record) for table, record in rows if record.key.chip == chip]
+        likely = tuple(dict.fromkeys(record.config for _, record in of_chip))
+        before = after = self._calls(self.repository, likely)
         with tempfile.TemporaryDirectory(prefix="autotune-patched-") as folder:
             project = self.repository
             if dry_run:  # without its history and its environments
@@ -50,17 +52,16 @@ class TracedModel(NamedTuple):
             for change in changes:
                 write_file(project / change.file, change.after)
             if changes and not before.error:
-                after = self._calls(project)
+                after = self._calls(project, likely)
         error = after.error and f"{'before' if before.error else 'with'} the patch: {after.error}"
-        of_chip = [(t, r) for t, r in rows if r.key.chip == chip and not error]
         return {
             "chip": chip,
             "calls": [] if error else _compared(before, after),
-            "unreached": _unreached(of_chip, after.problems),
+            "unreached": [] if error else _unreached(of_chip, after.problems),
             "error": error,
         }
 
-    def _calls(self, project: Path) -> Collected:
+    def _calls(self, project: Path, likely: tuple[Config, ...]) -> Collected:
         """With ``project`` wherever the repository is named."""
 
         def moved(text: object) -> str:
@@ -73,7 +74,7 @@ class TracedModel(NamedTuple):
         python = str(Path(shutil.which(self.python) or self.python).absolute())
         try:
             with environment("PYTHONPATH", os.pathsep.join(paths)), chdir(moved(Path.cwd())):
-                return calls_of(ref, words, chip, python)
+                return calls_of(ref, words, chip, python, likely=likely)
         except AutotuneError as error:
             return Collected([], [], str(error))
 

@@ -212,7 +212,8 @@ class Collected(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class CollectKernels(Required[Collected]):
     """Trace the function at ``ref``, called as its ``call`` says, and find its kernels; ``names``
-    and ``refs`` are those of the catalogue; ``declare`` those that have no declaration."""
+    and ``refs`` are those of the catalogue; ``declare`` those that have no declaration; ``likely``:
+    configs that they may have."""
 
     kind = "collect"
     form = Collected
@@ -221,6 +222,7 @@ class CollectKernels(Required[Collected]):
     names: tuple[str, ...]
     refs: tuple[KernelRef, ...]
     declare: bool = False
+    likely: tuple[Config, ...] = ()
 
 
 class Traces(NamedTuple):

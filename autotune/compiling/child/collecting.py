@@ -21,7 +21,7 @@ from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import AbstractArray, read_arguments
 from autotune.domain.compilers import Collected, DeclaredCall
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem, workload_problem
 
 _Weighted = TypeVar("_Weighted", WorkloadProblem, UndeclaredKernel)
@@ -34,12 +34,13 @@ def collect(
     catalogue: Mapping[str, KernelRef],
     *,
     declare: bool = False,
+    likely: Sequence[Config] = (),
 ) -> Collected:
     """Each kernel with how often the function runs it; ``declare``: with a declaration of those
     that have none, where one can be made. Raises ``LoadError``."""
     function, given = called(loader, ref)
     sites = CallSites() if declare else None
-    return kernels_of(function, (), given, loader, catalogue, chip, sites)[1]
+    return kernels_of(function, (), given, loader, catalogue, chip, sites, likely)[1]
 
 
 def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -58,6 +59,7 @@ def kernels_of(
     catalogue: Mapping[str, KernelRef],
     chip: Chip | None = None,
     sites: CallSites | None = None,
+    likely: Sequence[Config] = (),
 ) -> tuple[Exception | None, Collected]:
     """Each kernel with how often such a call runs it, and what ended the trace before its end.
     What has no arrays among the arguments is static."""
@@ -87,7 +89,7 @@ def kernels_of(
     calls.walk(closed, 1, counted=False)
     with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
         return None, _named(
-            heard, calls, KnownKernels(loader, catalogue, calls.runs_by_call, chip), sites
+            heard, calls, KnownKernels(loader, catalogue, calls.runs_by_call, chip, likely), sites
         )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 from autotune.compiling.child.loading import Loader, LoadError
@@ -32,9 +32,11 @@ class KnownKernels:
         refs: Mapping[str, KernelRef],
         calls: Collection[PallasCall],
         chip: Chip | None = None,
+        likely: Sequence[Config] = (),
     ) -> None:
-        """``calls``: all of the model."""
+        """``calls``: all of the model; ``likely``: configs that are tried first."""
         self._loader, self._refs, self._calls, self._chip = loader, refs, calls, chip
+        self._tried_first = likely
         self._built: dict[Any, list[PallasCall]] = {}
 
     def match(self, call: PallasCall) -> tuple[WorkloadProblem, int] | None:
@@ -109,9 +111,12 @@ class KnownKernels:
         cut its blocks, once they are known: they are the same for each problem."""
         kernel, first = self._loader.kernel(ref), None
         cutting = [axis.name for axis in kernel.axes if axis.dim]
-        configs = _configs(kernel, problem, call, self._chip)
+        names = {axis.name for axis in kernel.axes}
+        likely = [dict(c.axes) for c in self._tried_first if {name for name, _ in c.axes} == names]
+        first_ones = [make_config(axes, grid_order=kernel.grid) for axes in likely[:_MOST_TRACED]]
+        configs = chain(first_ones, _configs(kernel, problem, call, self._chip))
         fitting = (c for c in configs if all(c[axis] == size for axis, size in cut.items()))
-        for config in islice(fitting, most):
+        for config in islice(fitting, most + len(likely)):
             made = self._made(ref, problem, config, given)
             place = next((n for n, same in enumerate(made) if same.alike(call)), None)
             if place is not None:

@@ -176,8 +176,8 @@ class CompilerWorker:
         from autotune.compiling.child.collecting import collect
 
         known = dict(zip(question.names, question.refs, strict=True))
-        declare = question.declare
-        return collect(self.loader, question.ref, question.chip, known, declare=declare)
+        more: dict[str, Any] = {"declare": question.declare, "likely": question.likely}
+        return collect(self.loader, question.ref, question.chip, known, **more)
 
     def do_executable(self, question: questions.WriteExecutable) -> None:
         from autotune.compiling.child.measure import accelerator

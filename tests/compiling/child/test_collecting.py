@@ -526,18 +526,19 @@ def model(queries, cache, kv_lens, page_indices, blocks):
 """
 
 
-@pytest.mark.parametrize(("blocks", "config"), [("64, 256", (64, 256)), ("16, 512", (16, 512))])
-def test_what_a_jitted_function_is_given_says_its_problem(tmp_path, monkeypatch, blocks, config):
+@pytest.mark.parametrize("config", [(64, 256), (16, 512), (32, 128)])
+def test_what_a_jitted_function_is_given_says_its_problem(tmp_path, monkeypatch, config):
     """A cache has any number of pages, and one call of the function makes two kernels; the second
-    blocks are those that it has on the chip."""
+    blocks are those that it has on the chip, the last are no choice, but likely."""
     (tmp_path / "choosing.py").write_text(CHOOSING)
     (tmp_path / "served.py").write_text(SERVED)
     monkeypatch.syspath_prepend(tmp_path)
     call = "queries=f32[512,128], cache=f32[99,16,2,128], kv_lens=i32[4], page_indices=i32[32]"
     path = str(tmp_path / "served.py")
-    ref = KernelRef(path=path, attribute="model", call=f"{call}, blocks=({blocks})")
+    ref = KernelRef(path=path, attribute="model", call=f"{call}, blocks={config}")
     known = {"served": KernelRef(path=path, attribute="KERNEL")}
-    found = collect(Loader(), ref, Chip.V5E, known)
+    likely = autotune.Config(axes=(("rows", 32), ("keys", 128)))
+    found = collect(Loader(), ref, Chip.V5E, known, likely=[likely])
     assert not found.undeclared
     (problem,) = found.problems
     assert (problem.kernel, problem.weight) == ("served", 3)
