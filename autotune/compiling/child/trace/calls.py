@@ -21,8 +21,7 @@ def as_pallas_call(eqn: Any) -> Any | None:
     """What ``Call`` reads of a ``pallas_call``; None for any other equation, and for kernels of
     several meshes or of SparseCores."""
     call = as_any_kernel(eqn)
-    is_one = call is not None and cores_of(call) in ([], [TENSORCORE])
-    return call if is_one else None
+    return call if call is not None and cores_of(call) in ([], [TENSORCORE]) else None
 
 
 TENSORCORE, SPARSECORE = "TensorCore", "SparseCore"
@@ -145,8 +144,11 @@ def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[TracedCall]:
 
 
 def _used(plain: Any) -> frozenset[Any]:
-    read = [v for eqn in plain.eqns for v in eqn.invars]
-    return _variables([*read, *plain.outvars])
+    used = set(_variables(plain.outvars))
+    for eqn in reversed(plain.eqns):  # vmap moves axes of results that nobody takes
+        if eqn.effects or not used.isdisjoint(eqn.outvars):
+            used |= _variables(eqn.invars)
+    return frozenset(used)
 
 
 def _variables(atoms: Iterable[Any]) -> frozenset[Any]:

@@ -148,8 +148,10 @@ def _check(
             others = [other for each in before for other in each.unordered(clock, place)]
             (writes if is_write else reads).add(clock, place)
         if not raced and any(_ranges_overlap(place, other) for other in others):
-            kind, part = "write" if is_write else "read", ", ".join(map(_part, place))
-            raced.append(f"a {kind} of [{part}] in {buffer[0]} is not ordered with another access")
+            kind = "write" if is_write else "read"
+            parts = [f"{p.start or 0}:{p.stop}" if isinstance(p, slice) else str(p) for p in place]
+            where = f"[{', '.join(parts)}] in {buffer[0]}"
+            raced.append(f"a {kind} of {where} is not ordered with another access")
 
     return checked
 
@@ -164,10 +166,6 @@ def _ends(place: Sequence[Any]) -> Any:
         elif part.stop is not None:
             ends[:, number] = part.start or 0, part.stop
     return ends
-
-
-def _part(part: Any) -> str:
-    return f"{part.start or 0}:{part.stop}" if isinstance(part, slice) else str(part)
 
 
 def _is_empty(part: Any) -> bool:

@@ -264,6 +264,21 @@ def test_boundary_arrays_are_found_through_jit_and_lost_through_arithmetic():
         assert [op.at_boundary for op in found.operands] == expected
 
 
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_a_result_that_nobody_takes_is_unread(batch):
+    """Also under ``vmap``, which gives all results its axis."""
+
+    def body(x_ref, shared_ref, out_ref):
+        shared_ref[...] = out_ref[...] = x_ref[...]
+
+    blocks = [pl.BlockSpec(TILE, lambda i: (0, 0)), pl.BlockSpec(TILE, lambda i: (i, 0))]
+    shapes = [jax.ShapeDtypeStruct((rows, 128), F32) for rows in (8, 32)]
+    call = pl.pallas_call(body, grid=(4,), in_specs=blocks[1:], out_specs=blocks, out_shape=shapes)
+    function = jax.vmap(lambda x: call(x)[1]) if batch else lambda x: call(x)[1]
+    (one,) = read(function, [Array(name="x", shape=(*batch, 32, 128), dtype="float32")])
+    assert [op.is_unread for op in one.operands] == [False, True, False]
+
+
 # --- scalar prefetch and aliases
 
 
