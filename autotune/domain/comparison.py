@@ -39,18 +39,18 @@ def by_estimate(estimate: Estimate, baseline: Evidence) -> XlaVerdict:
         most = baseline.expected_us or 0.0  # of its own cycles the range is too wide to say more
     if slow < baseline.time_us:
         return XlaVerdict.SLOWER
-    if slow < max(baseline.time_us, least):
+    if slow < least:
         return XlaVerdict.LIKELY_SLOWER
     return XlaVerdict.LIKELY_FASTER if most and fast > most else XlaVerdict.MAYBE_FASTER
 
 
 def expected_range(evidence: Evidence) -> tuple[float, float]:
     """Microseconds between which a time is likely that was only expected: plain XLA's, or that of a
-    default that is predicted; 0.0 where nothing is known."""
+    default that is predicted, and not below its bound; 0.0 where nothing is known."""
     middle_us, error = evidence.expected_us or 0.0, evidence.expected_error
-    if error is None:
-        return LEAST * middle_us, MOST * middle_us
-    return middle_us * (1 - error), middle_us * (1 + error)
+    bound_us = (evidence.time_us or 0.0) if middle_us else 0.0
+    low, high = (LEAST, MOST) if error is None else (1 - error, 1 + error)
+    return max(bound_us, low * middle_us), max(bound_us, high * middle_us)
 
 
 def by_measurement(xla: Timed) -> XlaVerdict:

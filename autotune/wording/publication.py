@@ -38,7 +38,7 @@ def estimated_baseline(estimate: Estimate, baseline: Evidence) -> str:
     if not baseline.expected_us:
         return text
     least, most = expected_range(baseline)
-    return f"{text}, and is likely to take {max(least, baseline.time_us):.1f} to {most:.1f} µs"
+    return f"{text}, and is likely to take {least:.1f} to {most:.1f} µs"
 
 
 def measured_baseline(verdict: XlaVerdict, xla: Timed, times: float) -> str:

@@ -2,12 +2,16 @@
 problem that stays on one side of a number (the window of an attention, the step from which on
 something is left out) says nothing of the other side."""
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
+from math import exp2
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.scalars import (
     adds_one,
     called_jaxpr,
@@ -36,11 +40,12 @@ Ends = tuple[int | None, ...]
 end (-1), is at it (0), or goes on (1); None where that depends on data."""
 
 _BOOLEAN = Range(0, 1)
+_WORD = 4  # bytes
 
 
-def _product(a: Range, b: Range) -> Range:
-    corners = [x * y for x, y in product(a, b)]
-    return Range(min(corners), max(corners))
+def _at_ends(function: Callable[..., float], *given: Range) -> Range:
+    results = [function(*each) for each in product(*given)]
+    return Range(min(results), max(results))
 
 
 def _quotient(a: Range, b: Range) -> Known:
@@ -54,27 +59,56 @@ def _remainder(a: Range, b: Range) -> Known:
     return a if a.high < b.low else Range(0, b.high - 1)
 
 
+def _absolute(a: Range) -> Range:
+    return Range(max(a.low, -a.high, 0), max(-a.low, a.high))
+
+
+def _chosen(which: Range, *cases: Range) -> Range:
+    taken = cases[int(which.low) : int(which.high) + 1]
+    return Range(min(c.low for c in taken), max(c.high for c in taken))
+
+
+def _common_bits(a: Range, b: Range) -> Known:
+    """A mask that is negative takes the last bits away."""
+    known = [each.high for each in (a, b) if each.low >= 0]
+    return Range(0, min(known)) if known else None
+
+
+def _all_bits(a: Range, b: Range) -> Known:
+    most = int(max(a.high, b.high))
+    return Range(0, 2 ** most.bit_length() - 1) if min(a.low, b.low) >= 0 else None
+
+
+_AT_ENDS: dict[str, Callable[..., float]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "shift_left": lambda a, b: a * 2.0**b,
+    "shift_right_arithmetic": lambda a, b: a // 2.0**b,
+    "shift_right_logical": lambda a, b: a // 2.0**b,
+    "neg": operator.neg,
+    "max": max,
+    "min": min,
+    "clamp": lambda low, a, high: min(max(low, a), high),
+    **{name: getattr(np, name) for name in ("sign", "floor", "ceil", "round")},
+    **dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze", "transpose", "copy",
+                     "stop_gradient", "slice", "reduce_max", "reduce_min"), lambda a: a),
+}  # fmt: skip
+"""Functions whose least and largest results are at the ends of what they are given."""
+
 _RANGES: dict[str, Callable[..., Known]] = {
-    "add": lambda a, b: Range(a.low + b.low, a.high + b.high),
-    "sub": lambda a, b: Range(a.low - b.high, a.high - b.low),
-    "mul": _product,
+    "abs": _absolute,
     "div": _quotient,
     "rem": _remainder,
-    "shift_left": lambda a, b: _product(a, Range(2.0**b.low, 2.0**b.high)),
-    "neg": lambda a: Range(-a.high, -a.low),
-    "max": lambda a, b: Range(max(a.low, b.low), max(a.high, b.high)),
-    "min": lambda a, b: Range(min(a.low, b.low), min(a.high, b.high)),
-    "sign": lambda a: Range(*np.sign(a)),
-    "select_n": lambda _, *cases: Range(min(c.low for c in cases), max(c.high for c in cases)),
-    **dict.fromkeys(("and", "or", "not", "xor", "eq", "ne", "lt", "le", "gt", "ge"),
-                    lambda *_: _BOOLEAN),
-    **dict.fromkeys(("convert_element_type", "broadcast_in_dim", "reshape", "squeeze", "transpose",
-                     "copy", "stop_gradient", "slice"), lambda a: a),
-}  # fmt: skip
+    "select_n": _chosen,
+    "and": _common_bits,
+    **dict.fromkeys(("or", "xor"), _all_bits),
+    **dict.fromkeys(("not", "eq", "ne", "lt", "le", "gt", "ge"), lambda *_: _BOOLEAN),
+    **{name: partial(_at_ends, function) for name, function in _AT_ENDS.items()},
+}
 
 _ORDERED = {"lt": 0, "ge": 0, "min": 0, "max": 0, "div": 0, "rem": 0, "gt": 1, "le": 1}
 """Comparisons, and whether equal numbers go with the smaller ones."""
-
 
 _GROWING = ("mul", "shift_left")
 
@@ -87,6 +121,29 @@ def ways_of(
     for jaxpr, given in bodies:
         walker.walk(jaxpr, given)
     return tuple(walker.ways), tuple(walker.ends)
+
+
+def narrow_sums(jaxpr: Any, terms: int) -> Iterator[frozenset[bool]]:
+    """Of each sum that a body reads, adds to and stores: whether it has few ``terms`` for its type.
+    One in bfloat16 is off by more with each, and stands still after some 256."""
+    import jax.numpy as jnp
+
+    none: tuple[frozenset[Any], frozenset[Any]] = frozenset(), frozenset()
+    sources: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}  # what is read, and added to
+    for eqn in walked(open_jaxpr(jaxpr)):
+        name = eqn.primitive.name
+        given = [none if hasattr(var, "val") else sources.get(var, none) for var in eqn.invars]
+        read, added = (none[0].union(*parts) for parts in zip(none, *given, strict=True))
+        if name == "addupdate" or (name == "swap" and eqn.invars[0] in given[1][1]):
+            dtype = eqn.invars[0].aval.dtype
+            is_float = jnp.issubdtype(dtype, jnp.floating)
+            most = (
+                2 ** int(jnp.finfo(dtype).nmant) // 4 if is_float else jnp.iinfo(dtype).max // 127
+            )
+            yield frozenset({True, terms <= most})
+        read |= {eqn.invars[0]} if name == "get" else none[0]
+        added |= read if name in ("add", "sub") else none[0]
+        sources.update(dict.fromkeys(eqn.outvars, (read, added)))
 
 
 def results_of(jaxpr: Any, given: Sequence[Known]) -> list[Known]:
@@ -143,7 +200,7 @@ class _ConditionWalker:
     def _results(self, eqn: Any, read: Read) -> list[Known]:
         name, params, given = eqn.primitive.name, eqn.params, [read(var) for var in eqn.invars]
         self.ends += [end_of(last, size) for last, size in _accesses(eqn, read)]
-        if name in _RANGES:
+        if name in _RANGES or name == "convert_element_type":
             return [self._compared(eqn, given)]
         if (called := called_jaxpr(eqn)) is not None:
             return self.walk(called, given)
@@ -164,14 +221,19 @@ class _ConditionWalker:
         return []
 
     def _compared(self, eqn: Any, given: Sequence[Known]) -> Known:
-        name = eqn.primitive.name
+        name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
         if name == "convert_element_type":
-            return self._rounded(eqn.params["new_dtype"], given[0])
+            return self._rounded(dtype, given[0])
         if name in _ORDERED or name in ("eq", "ne"):
-            self._compare(name, *given)
+            ways = self._compare(name, *given)
+            if ways and dtype == np.bool_:
+                truths = [way is (name in ("lt", "le", "eq")) for way in ways]
+                return Range(min(truths), max(truths))
+        for compared, a, b in _limits(name, given) if dtype != np.bool_ else ():
+            self._compare(compared, a, b)
         result = None if None in given else _RANGES[name](*given)
         if name in _GROWING:
-            self._wrap(eqn.outvars[0].aval.dtype, result)
+            self._wrap(dtype, result)
         return result
 
     def _wrap(self, dtype: Any, result: Known) -> None:
@@ -181,23 +243,44 @@ class _ConditionWalker:
             self.ways.pop()
             self._compare("le", result, _of_value(np.iinfo(dtype).max))
 
-    def _compare(self, name: str, a: Known, b: Known) -> None:
+    def _compare(self, name: str, a: Known, b: Known) -> frozenset[bool]:
         if a is None or b is None:
             self.ways.append(frozenset())
-            return
+            return self.ways[-1]
         low, high = (end - _ORDERED.get(name, 0) for end in (a.low - b.high, a.high - b.low))
         ways = {low < 0, high < 0} if name in _ORDERED else {low <= 0 <= high, low == high == 0}
         if name in ("min", "max") and high == 0:
             ways.discard(False)  # equal numbers are no other way
         self.ways.append(frozenset(ways))
+        return self.ways[-1]
 
     def _rounded(self, dtype: Any, value: Known) -> Known:
-        """Whether a type has all these integers: bfloat16 has those up to 256."""
+        """Whether a type has all these integers: bfloat16 has those up to 256, int8 up to 127."""
         import jax.numpy as jnp
 
         if jnp.issubdtype(dtype, jnp.floating):
             self._compare("le", value, _of_value(2 ** (int(jnp.finfo(dtype).nmant) + 1)))
+        elif jnp.issubdtype(dtype, jnp.integer) and dtype.itemsize < _WORD:
+            fits = self._compare("le", value, _of_value(jnp.iinfo(dtype).max)) == {True}
+            return value if fits else None
         return value
+
+
+def _limits(name: str, given: Sequence[Known]) -> Iterator[tuple[str, Known, Known]]:
+    """What else than a comparison has two ways, as one, with the number where they part."""
+    if name == "clamp":
+        low, number, high = given
+        yield from (("max", low, number), ("min", number, high))
+    elif name.startswith("shift_right"):
+        yield "div", given[0], given[1] and _at_ends(exp2, given[1])
+    elif name == "abs":
+        yield "ge", given[0], Range(0, 0)
+    elif name == "and":
+        known = [each for each in given if each is not None]
+        masks = [each.low for each in known if each.low == each.high]
+        number = next((each for each in known if each.low < each.high), None)
+        mask = masks[-1] if masks else None
+        yield "rem", number, mask if mask is None else _of_value(mask + 1 if mask >= 0 else -mask)
 
 
 def _accesses(eqn: Any, read: Read) -> Iterator[tuple[Known, int]]:

@@ -21,6 +21,7 @@ from autotune.compiling.child.verify.conditions import (
     end_of,
     ends_alike,
     goes_all_ways,
+    narrow_sums,
     results_of,
     up_to,
     ways_of,
@@ -205,6 +206,8 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
     ]
     body = walked(scalars.open_jaxpr(call.params["jaxpr"]))
     loops = [eqn for eqn in body if eqn.primitive.name in ("scan", "while")]
+    turns = tuple(loop.params.get("length") for loop in loops)
+    terms = max((size for size in (*grid, *turns) if size), default=1)
     return CallBorders(
         grid=grid,
         blocks=blocks,
@@ -212,8 +215,8 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
             first is not None and first < extent
             for first, (_, extent) in zip(firsts, blocks, strict=True)
         ),
-        loops=tuple(loop.params.get("length") for loop in loops),
-        ways=ways,
+        loops=turns,
+        ways=(*ways, *narrow_sums(call.params["jaxpr"], terms)),
         ends=(*walked_ends, *ends),
         pipelines=tuple(size for loop in loops for size in _pipeline(loop, known)),
         source=scalars.source_of(call.params["jaxpr"]),

@@ -86,6 +86,8 @@ def _check(
         together=lambda: cases(together=True),
         real=lambda: ReducedCase(kernel, problem, config, chip),
     )
+    if kernel.reference and "pallas_call" in stages.short[0].primitives:
+        return Verdict(ok=None, reason="its reference is a Pallas kernel, too, and not plain JAX")
     if any(eqn.primitive.name.startswith("prng_") for eqn in walked(stages.short[0].jaxpr)):
         return Verdict(
             ok=None,
@@ -263,11 +265,11 @@ def _run_in(
     """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
     is not what runs on a TPU."""
     proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
-    problems = [case.problem for case in cases]
+    problems, left = [case.problem for case in cases], dict[Any, Any]()
     # The first problem has its DMAs late and early, the second early.
     in_turn = cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
     for seed, case, dmas in zip(count(), _runs(cases), in_turn, strict=False):
-        run = case.run(seed, dmas, level)
+        run = case.run(seed, dmas, level, left)
         what = f"{run}, {case.problem}"
         try:
             difference = case.compared(run, meter)

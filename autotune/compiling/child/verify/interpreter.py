@@ -79,6 +79,33 @@ def drained() -> Iterator[list[str]]:
         yield left
 
 
+@contextmanager
+def reused(left: dict[Any, Any], *, floats: bool) -> Iterator[None]:
+    """What a kernel does not set is what was ``left`` there by the run before, as on a TPU, or 0: a
+    flag may be that of another call. In the first run it is NaN and the largest integer; without
+    ``floats`` NaN in all."""
+    from jax._src.pallas.mosaic.interpret import utils
+    from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
+
+    allocate, before = SharedMemory.allocate_buffer, dict(left)
+
+    def allocated(
+        memory: Any, key: Any, ref_count: int, value: Any, *args: Any, **more: Any
+    ) -> None:
+        unset = np.asarray(utils.get_uninitialized_value(value.dtype, "nan"), value.dtype)
+        is_unset = unset != np.True_ and bool(((value == unset) | (value != value)).all())
+        if is_unset and before and (floats or unset == unset):
+            old = getattr(before.get(key), "content", value)
+            old = old if old.shape == value.shape and old.dtype == value.dtype else value
+            value = np.where(old == unset, np.zeros_like(old), old)
+        allocate(memory, key, ref_count, value, *args, **more)
+        if is_unset:
+            left[key] = memory.mem[key]
+
+    with patched(SharedMemory, allocate_buffer=allocated):
+        yield
+
+
 def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:
     from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
 
@@ -203,17 +230,19 @@ class WrongRunError(Exception):
         self.check = check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """``seed`` chooses the order of the parallel axes. ``unread``: buffers in HBM that nobody
     reads after the call, by their number among the kernel's arrays; they may be written twice.
-    ``unchecked``: loads past the end of a buffer in VMEM are let through."""
+    ``unchecked``: loads past the end of a buffer in VMEM are let through. ``left``: what the runs
+    before it have left in memory."""
 
     seed: int
     dmas: str
     unread: tuple[int, ...] = ()
     level: ProofLevel = ProofLevel.FULL
     unchecked: bool = False
+    left: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         dmas = f"DMAs {'early' if self.dmas == EAGER else 'late'}"
@@ -254,9 +283,10 @@ def outputs(
             repaired(unchecked=run.unchecked, count=meter.count),
             watched(run.unread) as raced,
             drained() as left,
+            reused(run.left, floats=run.seed > 1),
             _on_mesh(axes),
         ):
-            compiled = _compiled(_built(build), given, chip, axes)
+            compiled = _compiled(build, given, chip, axes)
             arrays = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
     except NotRunError:
         pltpu.reset_tpu_interpret_mode_state()
@@ -281,13 +311,6 @@ def outputs(
     return arrays
 
 
-def _built(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    try:
-        return build()
-    except Exception as error:
-        raise NotRunError(_root_cause(error)) from error
-
-
 def _on_mesh(axes: Axes) -> AbstractContextManager[Any]:
     """The mesh of a kernel, of CPU devices. Raises ``NotRunError`` where they are too few."""
     import jax
@@ -303,26 +326,24 @@ def _on_mesh(axes: Axes) -> AbstractContextManager[Any]:
 
 
 def _compiled(
-    function: Callable[..., Any], given: Sequence[Any], chip: Chip | None, axes: Axes
+    build: Callable[[], Callable[..., Any]], given: Sequence[Any], chip: Chip | None, axes: Axes
 ) -> Any:
-    """The function for the CPU. One that does not trace as it is may be asking for the TPU: it is
-    traced again where there seems to be one."""
+    """The function for the CPU, made where there seems to be the TPU, as the one that is compiled:
+    who asks may get another. As it is where that cannot be traced."""
     import jax
 
-    try:
-        return jax.jit(with_static_grids(function, given)).trace(*given).lower().compile()
-    except Exception as error:
-        if chip is None:
-            raise NotRunError(_root_cause(error)) from error
-    try:
-        with told_of(chip, axes):
-            traced = jax.jit(with_static_grids(function, given)).trace(*given)
-        lowered = traced.lower(lowering_platforms=("cpu",))
-        known = inspect.signature(lowered.compile).parameters
-        here = {"device_assignment": tuple(jax.devices("cpu")[: prod(axes.values())])}
-        return lowered.compile(**{name: value for name, value in here.items() if name in known})
-    except Exception as error:
-        raise NotRunError(_root_cause(error)) from error
+    chips: tuple[Chip | None, ...] = (None,) if chip is None else (chip, None)
+    for told in chips:
+        try:
+            with told_of(told, axes):
+                traced = jax.jit(with_static_grids(build(), given)).trace(*given)
+            lowered = traced.lower(lowering_platforms=("cpu",))
+            known = inspect.signature(lowered.compile).parameters
+            here = {"device_assignment": tuple(jax.devices("cpu")[: prod(axes.values())])}
+            return lowered.compile(**{name: here[name] for name in here if name in known})
+        except Exception as error:
+            lacks = error
+    raise NotRunError(_root_cause(lacks)) from lacks
 
 
 def _root_cause(error: Exception) -> str:

@@ -194,11 +194,14 @@ class ReducedCase:
     def quantised(self) -> tuple[Errors, bool]:
         return tolerance.quantised_errors(self.jaxpr)
 
-    def run(self, seed: int, dmas: str, level: ProofLevel) -> Run:
+    def run(
+        self, seed: int, dmas: str, level: ProofLevel, left: dict[Any, Any] | None = None
+    ) -> Run:
         """As the kernel says: outputs that nobody reads, and whether it does without checks."""
         unread = self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
         unchecked = any(call.is_unchecked for call in self._calls)
-        return Run(seed=seed, dmas=dmas, unread=unread, level=level, unchecked=unchecked)
+        memory = {} if left is None else left
+        return Run(seed, dmas, unread, level, unchecked, memory)
 
     @property
     def work(self) -> float:
@@ -210,7 +213,7 @@ class ReducedCase:
         few, keeps_signs = self.quantised
         signs = few.share > 0.0 and keeps_signs and run.seed % 2 == 1
         is_special = run.seed == _SPECIAL and not few.share and not self._hang_together
-        change = special(self._primitives) if is_special else np.sign if signs else np.positive
+        change = special(self.primitives) if is_special else np.sign if signs else np.positive
         given = self._given(run.seed, change)
         expected = self._expected(given, run, meter)
         if is_special and not all(np.isfinite(a.astype(np.float64)).all() for a in expected):
@@ -247,7 +250,8 @@ class ReducedCase:
         return any(a.values is not None and "float" in a.dtype for a in self.arrays)
 
     @cached_property
-    def _primitives(self) -> set[str]:
+    def primitives(self) -> set[str]:
+        """Of the reference, or of the kernel where it has none."""
         import jax
 
         plain = self.jaxpr
@@ -268,7 +272,7 @@ class ReducedCase:
     def _large_numbers(self) -> list[Any]:
         """The least that a softmax without its maximum does not bear; none where the reference
         takes no maximum, or the declaration gives numbers that hang together."""
-        takes_maximum = "reduce_max" in self._primitives
+        takes_maximum = "reduce_max" in self.primitives
         if self.kernel.reference is None or not takes_maximum or self._hang_together:
             return []
         with suppress(Exception):

@@ -116,6 +116,36 @@ def doubling(*, right):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("is_set", "word"), [(True, 7), (False, 7), (False, 0)])
+def test_what_another_call_has_left_is_nothing_that_this_one_has_set(is_set, word):
+    def body(x, out, flag):
+        if is_set:
+            flag[0] = 1
+        out[...] = x[...] * jnp.where(flag[0] == word, 3.0, 2.0)
+        if word:
+            flag[0] = word
+
+    made = by_hand(body, other={"scratch_shapes": [pltpu.SMEM((1,), jnp.int32)]})
+    assert checked(kernel(made, lambda x: 2 * x), ROWS).ok is is_set
+
+
+@pytest.mark.slow
+def test_a_kernel_that_asks_for_the_tpu_is_run_as_it_is_compiled():
+    def build(rows):
+        return by_hand(doubling(right=jax.default_backend() == "cpu"))(rows)
+
+    made = kernel(build, lambda x: 2 * x)
+    assert [checked(made, chip=chip).ok for chip in (None, Chip.V5E)] == [True, False]
+
+
+@pytest.mark.slow
+def test_a_kernel_is_no_reference():
+    build = by_hand(doubling(right=False), other={"interpret": True})
+    verdict = checked(kernel(by_hand(doubling(right=False)), lambda x: build(x.shape[0])(x)))
+    assert verdict.ok is None and "not plain JAX" in verdict.reason
+
+
+@pytest.mark.slow
 def test_reading_through_a_reshaped_reference():
     def body(x, out):
         out[...] = x.reshape(2, 4, LANES)[...].reshape(ROWS, LANES) + 1
