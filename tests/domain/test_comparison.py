@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain.comparison import NamedEstimate, XlaVerdict, by_measurement, compare
+from autotune.domain.comparison import (
+    NamedEstimate,
+    XlaVerdict,
+    by_measurement,
+    compare,
+    expected_range,
+)
 from autotune.domain.evidence import Timed
+from autotune.domain.record import Evidence
 from tests.samples.estimates import estimate, parts
 
 
@@ -30,3 +37,17 @@ def test_plain_xla_that_was_measured(interval, slower, verdict):
     low, ratio, high = interval
     xla = Timed(config=None, samples_us=(6.6,), ratio=ratio, low=low, high=high, slower=slower)
     assert by_measurement(xla) is verdict
+
+
+@pytest.mark.parametrize(
+    ("bound_us", "expected_us", "span_us"),
+    [
+        (1.3, 1.0, (1.3, 1.3)),
+        (0.95, 1.0, (0.95, 1.1)),
+        (None, 1.0, (0.9, 1.1)),
+        (1.3, None, (0, 0)),
+    ],
+)
+def test_nothing_is_expected_below_its_bound(bound_us, expected_us, span_us):
+    baseline = Evidence(config=None, time_us=bound_us, expected_us=expected_us, expected_error=0.1)
+    assert expected_range(baseline) == pytest.approx(span_us)
