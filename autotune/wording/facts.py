@@ -53,7 +53,7 @@ PART_WORDS: Mapping[TimePart, PartWords] = {
     TimePart.HBM: PartWords(
         meaning="The core waits for the bytes that HBM delivers or takes.",
         does="waits {} for HBM",
-        change="larger blocks, or a grid order in which blocks stay, so that less moves, or more at once",
+        change="larger blocks, or a grid order in which blocks stay, for fewer or longer transfers",
     ),
     TimePart.LATENCY: PartWords(
         meaning="The core waits for a DMA to answer, however few its bytes are.",
