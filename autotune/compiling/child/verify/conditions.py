@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from math import exp2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,11 +40,16 @@ end (-1), is at it (0), or goes on (1); None where that depends on data."""
 
 _BOOLEAN = Range(0, 1)
 _WORD = 4  # bytes
+_RIGHT = ("shift_right_arithmetic", "shift_right_logical")
 
 
 def _at_ends(function: Callable[..., float], *given: Range) -> Range:
     results = [function(*each) for each in product(*given)]
     return Range(min(results), max(results))
+
+
+def _bit(number: float) -> float:
+    return float(2 ** int(min(number, 64)))  # an integer has no more
 
 
 def _quotient(a: Range, b: Range) -> Known:
@@ -83,9 +87,8 @@ _AT_ENDS: dict[str, Callable[..., float]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "shift_left": lambda a, b: a * 2.0**b,
-    "shift_right_arithmetic": lambda a, b: a // 2.0**b,
-    "shift_right_logical": lambda a, b: a // 2.0**b,
+    "shift_left": lambda a, b: a * _bit(b),
+    **dict.fromkeys(_RIGHT, lambda a, b: a // _bit(b)),
     "neg": operator.neg,
     "max": max,
     "min": min,
@@ -136,11 +139,10 @@ def narrow_sums(jaxpr: Any, terms: int) -> Iterator[frozenset[bool]]:
         read, added = (none[0].union(*parts) for parts in zip(none, *given, strict=True))
         if name == "addupdate" or (name == "swap" and eqn.invars[0] in given[1][1]):
             dtype = eqn.invars[0].aval.dtype
-            is_float = jnp.issubdtype(dtype, jnp.floating)
-            most = (
-                2 ** int(jnp.finfo(dtype).nmant) // 4 if is_float else jnp.iinfo(dtype).max // 127
-            )
-            yield frozenset({True, terms <= most})
+            if jnp.issubdtype(dtype, jnp.floating):
+                yield frozenset({True, terms <= 2 ** int(jnp.finfo(dtype).nmant) // 4})
+            else:
+                yield frozenset({True, terms <= jnp.iinfo(dtype).max // 127})
         read |= {eqn.invars[0]} if name == "get" else none[0]
         added |= read if name in ("add", "sub") else none[0]
         sources.update(dict.fromkeys(eqn.outvars, (read, added)))
@@ -271,16 +273,14 @@ def _limits(name: str, given: Sequence[Known]) -> Iterator[tuple[str, Known, Kno
     if name == "clamp":
         low, number, high = given
         yield from (("max", low, number), ("min", number, high))
-    elif name.startswith("shift_right"):
-        yield "div", given[0], given[1] and _at_ends(exp2, given[1])
+    elif name in _RIGHT:
+        yield "div", given[0], given[1] and _at_ends(_bit, given[1])
     elif name == "abs":
         yield "ge", given[0], Range(0, 0)
     elif name == "and":
-        known = [each for each in given if each is not None]
-        masks = [each.low for each in known if each.low == each.high]
-        number = next((each for each in known if each.low < each.high), None)
-        mask = masks[-1] if masks else None
-        yield "rem", number, mask if mask is None else _of_value(mask + 1 if mask >= 0 else -mask)
+        number, mask = sorted(given, key=lambda each: each is not None and each.low == each.high)
+        first = mask and _of_value(mask.low + 1 if mask.low >= 0 else -mask.low)
+        yield "rem", number, first
 
 
 def _accesses(eqn: Any, read: Read) -> Iterator[tuple[Known, int]]:
