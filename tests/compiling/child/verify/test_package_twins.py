@@ -7,6 +7,7 @@ pytest`` of one that has the others, with this repository on its path, runs thei
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,5 +91,14 @@ def test_a_copy_with_a_fault_does_not(name, line, old, new):
     before, after = "".join(lines[: line - 1]), "".join(lines[line - 1 :])
     if old.splitlines()[0] not in lines[line - 1]:
         pytest.skip(f"{CASES[name]['module']} is of another version")
-    verdict = verdict_on(name, before + after.replace(old, new, 1))
+    start, end = after.index(old), after.index(old) + len(old)
+    assert start < len(lines[line - 1]), "the text stands in a later line"
+    within = (
+        re.match(r"\w\w", after[start - 1 : start + 1]),
+        re.match(r"\w\w", after[end - 1 : end + 1]),
+    )
+    assert not any(within), "the text is a part of a longer name"
+    source = before + after[:start] + new + after[end:]
+    compile(source, name, "exec")
+    verdict = verdict_on(name, source)
     assert verdict.ok is not True, verdict
