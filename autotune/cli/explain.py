@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.estimate import (
-    Explained,
-    Format,
-    checked,
-    differing_rows,
-    output_options,
-    print_breakdown,
-    profile_data,
-    write,
-)
+from autotune.cli.estimate import Explained, differing_rows, print_breakdown
 from autotune.cli.problems import problem_options, source_change, wanted_problem
+from autotune.cli.profile import Format, checked, output_options, profile_data, write
 from autotune.cli.shared import (
     check_writable,
     chip_named,

@@ -33,7 +33,7 @@ _GROUPS = {
     },
     "Look": {
         "history": ("autotune.cli.history:history", "List what has been searched."),
-        "profile": ("autotune.cli.estimate:profile", "Say which lines a kernel's time goes to."),
+        "profile": ("autotune.cli.profile:profile", "Say which lines a kernel's time goes to."),
         "advise": ("autotune.cli.advise:advise", "Say what to change in a kernel's source."),
         "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),
         "lookup": ("autotune.cli.show:lookup", "Print the published config for a problem."),
@@ -41,7 +41,7 @@ _GROUPS = {
         "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
         "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
         "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),
-        "log": ("autotune.cli.database:log", "Say who wrote what."),
+        "log": ("autotune.cli.log:log", "Say who wrote what."),
     },
     "Check": {
         "check": (
@@ -61,8 +61,8 @@ _GROUPS = {
     "Serve": {
         "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP, take what is pushed."),
         "worker": ("autotune.cli.worker:worker", "Run the tuning jobs of a service."),
-        "token": ("autotune.cli.database:token", "Make and revoke tokens for writing."),
-        "snapshots": ("autotune.cli.database:snapshots", "Roll back, pin, prune."),
+        "token": ("autotune.cli.token:token", "Make and revoke tokens for writing."),
+        "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
     },
     "Set up": {
         "doctor": ("autotune.cli.doctor:doctor", "Say what does not work here, and what to do."),
