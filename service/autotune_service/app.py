@@ -41,14 +41,10 @@ from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
 from autotune_service.errors import booted_at
 from autotune_service.middleware import calls, metrics
-from autotune_service.middleware.access import (
-    Access,
-    AccessMiddleware,
-    HostsMiddleware,
-    allowed_hosts,
-)
+from autotune_service.middleware.access import Access, AccessMiddleware
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.calls import request_id
+from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports

@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 import pytest
 
 from autotune.answering.matching import KINDS
-from autotune_service.middleware.access import Throttle
+from autotune_service.middleware.throttle import Throttle
 from tests.samples.matching import question
 from tests.servers.service import asked, running
 

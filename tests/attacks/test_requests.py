@@ -9,7 +9,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Request
 from autotune.domain.token import WRITER
 from autotune_db import open_store
-from autotune_service.middleware.access import allowed_hosts
+from autotune_service.middleware.hosts import allowed_hosts
 from autotune_service.settings import Settings
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running

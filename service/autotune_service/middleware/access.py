@@ -5,10 +5,7 @@ a new route cannot be forgotten.
 """
 
 import asyncio
-import os
-import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from ipaddress import ip_address
+from collections.abc import Awaitable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,44 +13,7 @@ from autotune.domain.token import READER, WRITER, Token
 from autotune_db.audit import SqlTokens, digest_of
 from autotune_service.errors import DatabaseThreads, HttpError
 from autotune_service.middleware.body import check_call, headers_of
-from autotune_service.settings import Settings
-
-_REFUSAL_S = 0.25
-_MOST_CALLERS = 100_000  # in one second; who comes later is not counted
-
-
-class Throttle:
-    """Counts by caller in seconds of the clock. ``limit`` 0: any number."""
-
-    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._clock = limit, clock
-        self._second = -1
-        self._counts: dict[Hashable, int] = {}
-
-    def is_used_up(self, caller: Hashable) -> bool:
-        """Whether ``allows`` would say no; counts nothing."""
-        fresh = self._second == int(self._clock())
-        return bool(self._limit) and fresh and self._counts.get(caller, 0) >= self._limit
-
-    def allows(self, caller: Hashable, calls: int = 1) -> bool:
-        """``calls``: as how many it counts; the first of a second is allowed however much that
-        is."""
-        if not self._limit:
-            return True
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._counts = second, {}
-        before = self._counts.get(caller, 0)
-        if before or len(self._counts) < _MOST_CALLERS:
-            self._counts[caller] = before + calls
-        return before == 0 or before + calls <= self._limit
-
-
-async def refuse_late() -> None:
-    """Who asks again at once is answered so often only as there are connections for an address."""
-    await asyncio.sleep(_REFUSAL_S)
-    raise HttpError(429, "too_many_calls", "too many calls in this second: try again")
-
+from autotune_service.middleware.throttle import Throttle, refuse_late
 
 COOKIE = "autotune_token"
 """Holds the token of a browser where reading is closed; worth nothing for what writes."""
@@ -180,66 +140,3 @@ def cookie_of(scope: Scope) -> str | None:
         if name == COOKIE:
             return value or None
     return None
-
-
-_ANY = "*"
-_OWN = "localhost"
-
-
-class HostsMiddleware:
-    """Refuses calls whose ``Host`` is neither an address nor one of ``names``.
-
-    A web page can have its own name lead to an address of its reader's network, the loopback
-    address too, and then read what is there as if it were its own (DNS rebinding). It cannot do so
-    with an address, nor with a name that is not its own. Starlette's ``TrustedHostMiddleware``
-    knows no IPv6 addresses and takes names only.
-    """
-
-    def __init__(self, app: ASGIApp, names: frozenset[str]) -> None:
-        self._app, self._names = app, names
-        self._known: set[bytes] = set()  # a few: those that were answered
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http":
-            host = headers_of(scope).get(b"host")
-            if host is not None and host not in self._known:
-                self._check(host)
-        return self._app(scope, receive, send)
-
-    def _check(self, value: bytes) -> None:
-        host = host_of(value.decode("latin-1"))
-        if not (_is_address(host) or host in self._names or host.endswith("." + _OWN)):
-            message = f"this service does not answer for {host[:100]}: name it with --hosts"
-            raise HttpError(421, "unknown_host", message)
-        if len(self._known) < 100:
-            self._known.add(value)
-
-
-def allowed_hosts(settings: Settings) -> frozenset[str] | None:
-    """None: any. By default so, but on a loopback address that no proxy is in front of."""
-    named = {host_of(name.strip()) for name in settings.hosts.split(",")} - {""}
-    behind_proxy = bool(os.environ.get("FORWARDED_ALLOW_IPS"))
-    if _ANY in named or (not named and (behind_proxy or not _is_loopback(settings.host))):
-        return None
-    return frozenset(named | {_OWN, settings.host.lower()})
-
-
-def host_of(value: str) -> str:
-    """Without port and brackets."""
-    if _is_address(value):  # of IPv6, without brackets
-        return value
-    if value.startswith("["):
-        return value[1:].partition("]")[0]
-    return value.partition(":")[0].rstrip(".").lower()
-
-
-def _is_loopback(host: str) -> bool:
-    return host == _OWN or (_is_address(host) and ip_address(host).is_loopback)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -5,15 +5,9 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune_service.middleware.access import (
-    LOOKUP,
-    Throttle,
-    address_of,
-    is_open,
-    refuse_late,
-    writes,
-)
+from autotune_service.middleware.access import LOOKUP, address_of, is_open, writes
 from autotune_service.middleware.body import MAX_BYTES, headers_of
+from autotune_service.middleware.throttle import Throttle, refuse_late
 
 _BYTES = 4 << 10  # of questions, some thirty: as much work as one call
 _WRONG_BYTES = 2 << 10  # of a lookup that is wrong: as much work as one call
