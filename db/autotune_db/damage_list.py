@@ -7,13 +7,14 @@ from sqlalchemy import Connection, func, inspect, or_, select
 from autotune_db import query, rows
 from autotune_db import tables as t
 from autotune_db.checks import check_from_row
+from autotune_db.damage import readable
 from autotune_db.searches import (
     config_from_row,
     measured_from_row,
     profile_from_row,
     workload_from_row,
 )
-from autotune_db.transaction import Adapter, readable, reads
+from autotune_db.transaction import Adapter, reads
 
 _IS_IN_USE = or_(t.RECORDS.c.until_id.is_(None), t.RECORDS.c.until_id > 0)
 _READS = (

@@ -1,33 +1,24 @@
-"""Taking in what another machine has found: a handful of statements, however many results; and
-pushed records that wait until a worker with this database has checked them."""
+"""Taking in what another machine has found: a handful of statements, however many results."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select
 
-from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.job import request_of
 from autotune.domain.key import KernelSpec, Key
 from autotune.domain.record import Check, Record, Standing
-from autotune.domain.store import (
-    CandidateDecision,
-    CandidateState,
-    KeyResult,
-    Pushed,
-    RecordCandidate,
-)
-from autotune_db import jobs, query, rows, snapshots
+from autotune.domain.store import KeyResult, Pushed
+from autotune_db import in_force, query, rows
 from autotune_db.audit import note, some_of
-from autotune_db.checks import Finding, noted, publish, save_check, with_findings, with_known_checks
+from autotune_db.checks import save_check
+from autotune_db.known_checks import Finding, noted, publish, with_findings, with_known_checks
 from autotune_db.query import in_parts, sum_up
-from autotune_db.rows import AnyRow
-from autotune_db.tables import CANDIDATES, CHECKS, RECORDS, TRIALS, digest, to_text
-from autotune_db.transaction import Adapter, reads, writes
+from autotune_db.tables import CHECKS, RECORDS, TRIALS
+from autotune_db.transaction import Adapter, writes
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -106,9 +97,9 @@ def _publish(
 ) -> int:
     """One snapshot with the new records, and with what is new of those that are there; the latest
     where nothing is. What a token says is noted on what is claimed."""
-    before = snapshots.latest(connection)
+    before = in_force.latest(connection)
     top = connection.scalar(select(func.max(RECORDS.c.id))) or 0 if new else None
-    draft = snapshots.draft(before, top)
+    draft = in_force.draft(before, top)
     findings = [finding for result in given for finding in result.checks]
     checked = noted(connection, draft, findings, *((True,) if by else ())) if draft else []
     if draft is None or not (new or checked):
@@ -142,7 +133,7 @@ def _add_records(
 ) -> tuple[Sequence[Key], int]:
     """The keys of those that are new, and how many lost against others."""
     claimed = any(result.record.standing is Standing.CLAIMED for result in given)
-    served = snapshots.records_of(connection, ids.values(), claimed=claimed)
+    served = in_force.records_of(connection, ids.values(), claimed=claimed)
     there = _there(connection, given, ids)
     new: list[_Values] = []
     added: list[Key] = []
@@ -152,7 +143,7 @@ def _add_records(
         is_same = record is result.record
         values = result.record_values if is_same else rows.record_values(record)
         key_id = ids[record.key]
-        if snapshots.is_superseded(served.get(key_id), result.record):
+        if in_force.is_superseded(served.get(key_id), result.record):
             lost += 1
             continue
         same = (key_id, *(values[name] for name in _SAME_RECORD))
@@ -211,92 +202,3 @@ def _add_trials(
         connection.execute(insert(TRIALS), new)
         sum_up(connection, {values["key_id"] for values in new})
     return len(new)
-
-
-_AT_ONCE = 500  # new ones in a transaction, which nobody else writes beside
-
-
-class SqlCandidates(Adapter):
-    """Implements that part of ``domain.store.Store``."""
-
-    @writes
-    def check_claims(self, connection: Connection, keys: Collection[Key] | None = None) -> int:
-        """Queue a job for each claimed record in force that was not to be checked before, the
-        newest first, some hundreds at a time; of ``keys`` also for those whose job ended
-        without a decision. How many of these wait for a worker then."""
-        query.one_publisher(connection)  # what was refused before is withdrawn
-        snapshot, now = snapshots.latest(connection), self._clock()
-        if snapshot is None:
-            return 0
-        only = None if keys is None else set(query.find_keys(connection, keys).values())
-        claims = set(snapshots.layers(connection, snapshot, only, True)[True].values())
-        known: dict[int, AnyRow] = {}
-        for part in query.in_parts(claims):
-            of_part = select(CANDIDATES).where(CANDIDATES.c.record_id.in_(part))
-            known |= {row.record_id: row for row in connection.execute(of_part)}
-        new = sorted(claims - known.keys(), reverse=True)[:_AT_ONCE]
-        for number, record in snapshots.by_id(connection, new).items():
-            known[number] = row = _added(connection, number, record, now)
-            if row.state == CandidateState.REFUSED:
-                _withdraw(connection, number, now, f"candidate {row.id} was refused before")
-        asked = new if keys is None else known  # the job of what is known may have failed
-        waiting = [known[n] for n in asked if known[n].state == CandidateState.UNVERIFIED]
-        for row in waiting:
-            record = rows.candidate_from_row(row).record
-            jobs.queue(connection, request_of(record.key, 1, row.id), record.pushed_by, now)
-        return len(waiting)
-
-    @reads
-    def count_claims(self, connection: Connection) -> int:
-        other = RECORDS.alias()
-        is_proven = (other.c.key_id == RECORDS.c.key_id) & other.c.claimed.is_(False)
-        is_claim = RECORDS.c.claimed.is_(True), RECORDS.c.until_id.is_(None)
-        counted = select(func.count(RECORDS.c.key_id.distinct())).where(*is_claim)
-        return connection.scalar(counted.where(~select(other.c.id).where(is_proven).exists())) or 0
-
-    @reads
-    def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
-        return query.read(connection, CANDIDATES, number, rows.candidate_from_row)
-
-    @writes
-    def decide(self, connection: Connection, number: int, decision: CandidateDecision) -> None:
-        query.one_publisher(connection)
-        candidate = CANDIDATES.c.id == number
-        row = connection.execute(select(CANDIDATES).where(candidate).with_for_update()).one()
-        if row.state != CandidateState.UNVERIFIED:
-            return
-        now, waits = self._clock(), decision.state is CandidateState.UNVERIFIED
-        values = {"state": decision.state.value, "finding": decision.finding}
-        decided = values | {"decided_at": None if waits else now}
-        connection.execute(update(CANDIDATES).where(candidate).values(decided))
-        if decision.state is CandidateState.REFUSED and row.record_id is not None:
-            _withdraw(connection, row.record_id, now, f"refused candidate {number}")
-        if not waits:
-            key = rows.candidate_from_row(row).record.key
-            note(connection, now, "check", f"candidate {number} is {decision.state}: {key}")
-
-
-def _added(connection: Connection, number: int, record: Record, now: datetime) -> AnyRow:
-    """The candidate of the record with this number; it may be of a time when none was kept. What a
-    worker refuses is the config: it does not come back with other words or times."""
-    data = to_data(record)
-    by = {"digest": digest(data | {"pushed_by": ""})}
-    state, finding = CandidateState.UNVERIFIED, ""
-    other = RECORDS.alias()
-    same = (RECORDS.c[name] == other.c[name] for name in ("key_id", "config", "method"))
-    refused = select(other.c.id).join(RECORDS, and_(*same))
-    refused = refused.where(RECORDS.c.id == number, other.c.until_id.is_not(None))
-    if connection.scalar(refused.limit(1)) is not None:
-        state, finding = CandidateState.REFUSED, "a worker has refused its config before"
-    new = {"state": state.value, "finding": finding, "created_at": now}
-    query.upsert(connection, CANDIDATES, by, {"record_id": number}, record=to_text(data), **new)
-    return connection.execute(select(CANDIDATES).where(CANDIDATES.c.record_id == number)).one()
-
-
-def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> None:
-    """The record with this number is in no snapshot from a new one on."""
-    newest = snapshots.latest(connection)
-    assert newest is not None  # there is a record, hence a snapshot
-    made = snapshots.publish(connection, newest.record_id, now, by="", note=why)
-    withdrawn = update(RECORDS).where(RECORDS.c.id == number)
-    connection.execute(withdrawn.values(until_id=made.id))

@@ -27,9 +27,9 @@ from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing
 from autotune_db import rows
+from autotune_db.damage import readable
 from autotune_db.rows import AnyRow
 from autotune_db.tables import IDENTITY, KERNELS, KEYS, RECORDS, TRIALS
-from autotune_db.transaction import readable
 
 MAX_ID = 2**63 - 1
 MOST_KERNELS = 10_000  # descriptions in all, when somebody else brings another one

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, select
 from autotune.domain.key import Chip, Key
 from autotune.domain.record import Change, Record, Snapshot
 from autotune.domain.rule import ShapeRule
-from autotune_db import audit, query, rows, snapshots
-from autotune_db.checks import add_records, renew, with_known_checks
+from autotune_db import audit, in_force, query, rows, snapshots
+from autotune_db.known_checks import add_records, renew, with_known_checks
 from autotune_db.rows import AnyRow
 from autotune_db.tables import KEYS, RECORDS, SNAPSHOTS
 from autotune_db.transaction import Adapter, reads, writes
@@ -45,7 +45,7 @@ class SqlRecords(Adapter):
         from this database before those that were pushed. None where no record carries it."""
         query.one_publisher(connection)
         ids = query.find_keys(connection, keys).values()
-        records = snapshots.records_of(connection, ids)
+        records = in_force.records_of(connection, ids)
 
         def rank(number: int) -> tuple[bool, int, list[int]]:
             sizes = [size for _, size in records[number].key.problem.dims]
@@ -73,7 +73,7 @@ class SqlRecords(Adapter):
     ) -> dict[Key, Record]:
         """Of those that have one."""
         ids = query.find_keys(connection, keys)
-        records = snapshots.records_of(connection, ids.values(), claimed=claimed)
+        records = in_force.records_of(connection, ids.values(), claimed=claimed)
         return {key: replace(records[n], key=key) for key, n in ids.items() if n in records}
 
     @reads
@@ -86,7 +86,7 @@ class SqlRecords(Adapter):
         claimed: bool = False,
         tell: Callable[[int, int], object] | None = None,
     ) -> Sequence[Record]:
-        row, only = snapshots.latest(connection), query.only(kernel, chip)
+        row, only = in_force.latest(connection), query.only(kernel, chip)
         if row is None:
             return []
         return snapshots.records(connection, row, *only, claimed=claimed, tell=tell)

@@ -17,6 +17,7 @@ from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.workload import TunedWorkload
 from autotune_db import query, rows
+from autotune_db.damage import readable
 from autotune_db.rows import AnyRow
 from autotune_db.tables import (
     CALIBRATIONS,
@@ -28,7 +29,7 @@ from autotune_db.tables import (
     from_text,
     to_text,
 )
-from autotune_db.transaction import Adapter, readable, writes
+from autotune_db.transaction import Adapter, writes
 
 if TYPE_CHECKING:
     from autotune.estimating.simulator.drawing.picture import ConfigProfile

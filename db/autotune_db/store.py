@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Engine
 
-from autotune_db.audit import SqlAudit, SqlTokens
+from autotune_db.audit import SqlAudit
+from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
 from autotune_db.damage_list import SqlDamage
 from autotune_db.engine import HEAD, bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
 from autotune_db.misses import SqlMisses
-from autotune_db.pushing import SqlCandidates, SqlPushes
+from autotune_db.pushing import SqlPushes
 from autotune_db.records import SqlRecords, SqlSnapshots
 from autotune_db.searches import (
     SqlCalibrations,
@@ -22,6 +23,7 @@ from autotune_db.searches import (
     SqlSearches,
     SqlWorkloads,
 )
+from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
 from autotune_db.url import Database, parse_database, translated

@@ -1,56 +1,23 @@
-"""One place that begins, commits, rolls back, and tries again when the connection broke; and a row
-that cannot be read costs that row, not the query: it is left out, and logged once."""
+"""One place that begins, commits, rolls back, and tries again when the connection broke."""
 
-import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
+from autotune_db.damage import readable
 from autotune_db.engine import FileWatch, writing
 from autotune_db.rows import AnyRow
 from autotune_db.url import Database, may_work_again, translated
 
-T = TypeVar("T")
-
-_log = logging.getLogger("autotune.db")
-
-
-@cache
-def _log_once(table: str, number: int, why: str) -> None:
-    place = f"row {number} of {table}"
-    _log.warning("%s cannot be read and is left out (%s): see autotune db check", place, why)
-
-
-def readable(
-    connection: Connection,
-    statement: Select[*tuple[Any, ...]],
-    make: Callable[[AnyRow], T],
-    tell: Callable[[str, int, str], object] = _log_once,
-) -> Iterator[T]:
-    """What ``make`` makes of each row. One that cannot be read costs that row: ``tell`` is given
-    its table, its number and why."""
-    number = statement.selected_columns.get("id")
-    table = getattr(number, "table", None)
-    for row in connection.execute(statement):
-        try:
-            if bytes in map(type, row):  # no column has them, but a damaged one of SQLite
-                raise ValueError("bytes stand in place of a text")
-            made = make(row)
-        except Exception as error:  # whatever a value makes of it
-            why = f"{type(error).__name__}: {error}"
-            tell(table.name if table is not None else "", row._mapping.get("id", 0), why)
-        else:
-            yield made
-
-
 _RETRY_PAUSES_S = (0.3, 2.0)
 
 P = ParamSpec("P")
+T = TypeVar("T")
 A = TypeVar("A", bound="Adapter")
 
 

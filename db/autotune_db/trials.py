@@ -13,10 +13,11 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Trial
 from autotune_db import query, rows
+from autotune_db.damage import readable
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
 from autotune_db.tables import KERNELS, KEYS, TRIALS, digest
-from autotune_db.transaction import Adapter, readable, reads, writes
+from autotune_db.transaction import Adapter, reads, writes
 
 _log = logging.getLogger("autotune.db")
 

@@ -11,7 +11,7 @@ import pytest
 from autotune.answering import push
 from autotune.domain.job import Ability, Progress, Request
 from autotune.domain.token import ADMIN
-from autotune_db import open_store, transaction
+from autotune_db import damage, open_store
 from autotune_service.app import create_app
 from tests.samples.dashboard import fill
 from tests.samples.database import by_hand, new_store
@@ -77,7 +77,7 @@ def wanted(key):
 def test_a_row_that_cannot_be_read_costs_that_row(
     database, tmp_path, table, column, caplog, monkeypatch
 ):
-    transaction._log_once.cache_clear()
+    damage._log_once.cache_clear()
     monkeypatch.setattr(push, "_PAUSES_S", ())  # nobody listens: no try after the first helps
     with closing(sqlite3.connect(database)) as connection, connection:
         (number,) = connection.execute(f"SELECT min(id) FROM autotune_{table}").fetchone()

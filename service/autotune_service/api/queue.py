@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Header, Request
 
 from autotune.domain.job import Ability, Job, State
 from autotune_db import SqlStore
-from autotune_db.audit import digest_of
 from autotune_db.jobs import SqlJobs
+from autotune_db.tokens import digest_of
 from autotune_service import dependencies
 from autotune_service.api import schema
 from autotune_service.api.reading import Number, known_job

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune.domain.token import READER, WRITER, Token
-from autotune_db.audit import SqlTokens, digest_of
+from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.errors import DatabaseThreads, HttpError
 from autotune_service.middleware.body import check_call, headers_of
 from autotune_service.middleware.throttle import Throttle, refuse_late
