@@ -47,10 +47,11 @@ from autotune_service.middleware.calls import request_id
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import CallMeter
+from autotune_service.pages.event_stream import live
 from autotune_service.pages.exports import exports
-from autotune_service.pages.render import assets, error_page, prepare
-from autotune_service.pages.routes import live
+from autotune_service.pages.render import error_page
 from autotune_service.pages.routes import router as pages
+from autotune_service.pages.static_files import assets, prepare
 from autotune_service.settings import Settings, from_environment
 from autotune_service.snapshot_cache import SnapshotCache
 

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from autotune_service import connections
-from autotune_service.pages import routes
+from autotune_service.pages import event_stream
 from tests.samples.matching import question
 from tests.servers.service import Running, running, until
 
@@ -273,7 +273,7 @@ def following(service, key):
 
 @pytest.mark.parametrize("limit", ["MOST_OF_ADDRESS", "MOST_STREAMS"])
 def test_so_many_and_no_more(service, store, monkeypatch, limit):
-    monkeypatch.setattr(routes, limit, 3)
+    monkeypatch.setattr(event_stream, limit, 3)
     with ExitStack() as stack:
         statuses = [stack.enter_context(following(service, 1)) for _ in range(6)]
     assert statuses == [200] * 3 + [429] * 3

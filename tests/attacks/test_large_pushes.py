@@ -7,8 +7,7 @@ import tracemalloc
 import pytest
 from pydantic import TypeAdapter
 
-from autotune_service import dependencies
-from autotune_service.api import writing
+from autotune_service.api import bodies, writing
 from autotune_service.api.questions import Unread
 from autotune_service.api.schema import PushRequest
 from autotune_service.errors import HttpError
@@ -31,7 +30,7 @@ def test_of_many_mistakes_few_are_kept(changes, field):
     model = TypeAdapter(PushRequest)
     tracemalloc.start()
     with pytest.raises(HttpError) as refused:
-        dependencies._read(model, pushed)
+        bodies._read(model, pushed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (refused.value.status, refused.value.field) == (422, field)
@@ -41,15 +40,15 @@ def test_of_many_mistakes_few_are_kept(changes, field):
 def test_pushes_are_read_one_after_another(service, writer, monkeypatch):
     """And in none of the threads that newer snapshots come by."""
     there = []
-    real = (dependencies._read, writing._possible)
+    real = (bodies._read, writing._possible)
 
     def told(work):
         return lambda *given: there.append(threading.current_thread().name) or work(*given)
 
-    monkeypatch.setattr(dependencies, "_read", told(real[0]))
+    monkeypatch.setattr(bodies, "_read", told(real[0]))
     monkeypatch.setattr(writing, "_possible", told(real[1]))
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
-    large = json.dumps(body(record(question(512)))).encode().ljust(dependencies._LARGE_BYTES + 1)
+    large = json.dumps(body(record(question(512)))).encode().ljust(bodies._LARGE_BYTES + 1)
     assert service.raw("POST", "/v1/results", large, **headers)[0] == 200
     assert there == ["pushes_0"] * 2
 

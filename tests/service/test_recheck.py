@@ -11,7 +11,7 @@ from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, Rechecked
 from autotune.publishing.jobs.worker import Worker
-from autotune_db import pushing
+from autotune_db import candidates
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import SPEC, question, record
@@ -171,7 +171,7 @@ def test_serve_says_how_many_claims_nobody_is_answered_with(store, database, tmp
 
 def test_a_search_waits_for_no_check_and_old_claims_are_checked_by_and_by(store, monkeypatch):
     """Whoever pushes ten thousand records."""
-    monkeypatch.setattr(pushing, "_AT_ONCE", 2)
+    monkeypatch.setattr(candidates, "_AT_ONCE", 2)
     store.push([], [KeyResult(record=record(question(m))) for m in range(1, 6)], "ci")
     assert [store.check_claims() for _ in range(4)] == [2, 2, 1, 0]
     asked = question(512)

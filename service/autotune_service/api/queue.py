@@ -13,8 +13,8 @@ from autotune_db.jobs import SqlJobs
 from autotune_db.tokens import digest_of
 from autotune_service import dependencies
 from autotune_service.api import schema
+from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, known_job
-from autotune_service.dependencies import BodyRoute
 from autotune_service.errors import HttpError
 
 

@@ -18,6 +18,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Check
 from autotune.domain.store import KeyResult, Pushed, tell_of
 from autotune.domain.token import ADMIN
+from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.forms import Answered
 from autotune_service.api.reading import Number
 from autotune_service.api.schema import JobRequest, Made, PushRequest
@@ -25,7 +26,6 @@ from autotune_service.dependencies import (
     BEARER,
     ERRORS,
     KNOWN_PARAMETERS,
-    BodyRoute,
     ask,
     caller,
     store,

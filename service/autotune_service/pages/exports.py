@@ -26,8 +26,9 @@ from autotune_db.query import batched
 from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import ShownTrial
-from autotune_service.pages.filters import PageCall, number_of
+from autotune_service.pages.filters import number_of
 from autotune_service.pages.jobs import asked_for as jobs_asked_for
 from autotune_service.pages.problem import TrialTable, drawn_trials
 from autotune_service.pages.problems import Found, ProblemRow, asked_for

@@ -12,7 +12,8 @@ from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.record import Record
 from autotune.wording.units import ratio
 from autotune_db.browse import SqlBrowse
-from autotune_service.pages.filters import once_for_each_snapshot, toolchain_name
+from autotune_service.pages.call import once_for_each_snapshot
+from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.render import kernel_path, link
 from autotune_service.pages.speed import speed
 from autotune_service.snapshot_cache import IndexedSnapshot, Published

@@ -12,9 +12,11 @@ from typing import Any
 from autotune.domain.browsing import SILENT, RunningSearch
 from autotune.domain.job import Job, State
 from autotune_db.browse import SqlBrowse
-from autotune_service.pages.filters import PageCall, newest_first, once_for_each_snapshot
-from autotune_service.pages.jobs import MOST_JOBS, job_for, next_steps
+from autotune_service.pages.call import PageCall, once_for_each_snapshot
+from autotune_service.pages.filters import newest_first
+from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.lanes import Lanes, cards, gains, lanes_of
+from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times
 from autotune_service.snapshot_cache import IndexedSnapshot

@@ -18,6 +18,7 @@ from autotune.wording.facts import not_served, why
 from autotune.wording.match import search_command
 from autotune.wording.publication import in_words
 from autotune.wording.units import micros
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     DEFAULT,
     LEAST_US,
@@ -26,7 +27,7 @@ from autotune_service.pages.candidates import (
     candidates,
     fastest,
 )
-from autotune_service.pages.filters import PAGE_ROWS, PageCall, Query, by_order, pages
+from autotune_service.pages.filters import PAGE_ROWS, Query, by_order, pages
 from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.plots import (
     Figure,

@@ -12,7 +12,8 @@ from autotune.domain.browsing import KeyFilter, KeySums, SearchedKey
 from autotune.domain.record import Record
 from autotune_db.browse import KEY_ORDER
 from autotune_service.errors import HttpError
-from autotune_service.pages.filters import PAGE_ROWS, PageCall, by_order, newest_first, pages
+from autotune_service.pages.call import PageCall
+from autotune_service.pages.filters import PAGE_ROWS, by_order, newest_first, pages
 from autotune_service.pages.lanes import Gain, gains, lanes_of
 from autotune_service.pages.speed import Speed, over, speed
 from autotune_service.pages.states import states_of

@@ -1,21 +1,16 @@
-"""Templates to answers: escaped, compressed, and with the policy that pages need. And scripts and
-styles: ours, Swagger UI, and the part of plotly.js that draws lines, dots and heat maps."""
+"""Templates to answers: escaped, compressed, and with the policy that pages need."""
 
 import asyncio
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
-from hashlib import blake2b
-from importlib.resources import files
 from math import isfinite
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.types import Scope
@@ -30,84 +25,12 @@ from autotune.wording.outcome import best_time
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
-from autotune_service.errors import HttpError
 from autotune_service.middleware.access import cookie_of
 from autotune_service.middleware.body import headers_of
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.speed import time_lines
 from autotune_service.pages.states import colour_of, meaning_of
-
-assets = APIRouter(include_in_schema=False)
-
-FILES = {
-    **dict.fromkeys(("dashboard.css", "dashboard.js", "theme.js", "icon.svg", "docs.js"), ""),
-    **dict.fromkeys(("swagger-ui.css", "swagger-ui-bundle.js"), "swagger-ui"),
-    "plotly-cartesian.min.js": "plotly",
-}
-"""By name the folder of each. What others have made is as it was published: see SHA256SUMS."""
-_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-
-
-_FOREVER = "public, max-age=31536000, immutable"
-
-
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """``tag`` changes with the content, and is a part of its address."""
-
-    kind: str
-    tag: str
-    plain: bytes
-    packed: bytes
-
-
-@cache
-def asset(name: str) -> Asset:
-    """Read and compressed at the first call: Starlette's ``GZipMiddleware`` would compress a
-    megabyte anew for each browser, and wrap every lookup."""
-    static = files("autotune_service.pages") / "static"
-    plain = (static / FILES[name] / name if FILES[name] else static / name).read_bytes()
-    tag = blake2b(plain, digest_size=8).hexdigest()
-    kind = _TYPES[Path(name).suffix]
-    return Asset(kind, tag, plain, gzip.compress(plain, 6, mtime=0))
-
-
-def address(name: str) -> str:
-    """Where a page finds it; another one for other content, so that it may be kept for ever."""
-    return f"/static/{asset(name).tag}/{name}"
-
-
-def prepare() -> None:
-    """Before the first call: compressing plotly.js takes a moment."""
-    for name in FILES:
-        asset(name)
-
-
-@assets.get("/static/{tag}/{name}")
-async def static(request: Request, tag: str, name: str) -> Response:
-    if name not in FILES:
-        raise HttpError(404, "not_found", "there is no such file")
-    file = asset(name)
-    headers = {
-        "ETag": f'"{file.tag}"',
-        "Vary": "Accept-Encoding",
-        "Cache-Control": _FOREVER if tag == file.tag else "no-cache",
-    }
-    if headers["ETag"] in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    if takes_gzip(request.scope):
-        headers["Content-Encoding"] = "gzip"
-        return Response(file.packed, headers=headers, media_type=file.kind)
-    return Response(file.plain, headers=headers, media_type=file.kind)
-
-
-def takes_gzip(scope: Scope) -> bool:
-    return b"gzip" in headers_of(scope).get(b"accept-encoding", b"")
-
+from autotune_service.pages.static_files import address, takes_gzip
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
 # and blob: because a plot is saved by drawing its own SVG as an image.

@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.domain.browsing import SILENT, SearchedKey
 from autotune.domain.record import Record, Standing
-from autotune_service.pages.filters import PageCall
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.upgrades import fate
 
 DEFAULT_WINS = "default", "nothing is faster than the kernel's own default"

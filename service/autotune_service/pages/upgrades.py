@@ -10,7 +10,8 @@ from autotune.domain.codec import to_data
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import Check, CheckVerdict
 from autotune_db.checks import CHECK_ORDER
-from autotune_service.pages.filters import PAGE_ROWS, PageCall, Query, newest_first, pages
+from autotune_service.pages.call import PageCall
+from autotune_service.pages.filters import PAGE_ROWS, Query, newest_first, pages
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 _MOST_STEPS = 40

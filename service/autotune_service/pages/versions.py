@@ -1,17 +1,14 @@
-"""The same kernel, problem and chip under every toolchain: time, VMEM, what no longer compiles.
-And what is published by number: who made each snapshot, and what changed from one to another."""
+"""The same kernel, problem and chip under every toolchain: time, VMEM, what no longer compiles."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.domain.browsing import SameConfig, SearchedKey
-from autotune.domain.key import Key
 from autotune.domain.problem import Config
-from autotune.domain.record import Record
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
-from autotune_service.errors import HttpError
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     ESTIMATED,
     LEAST_US,
@@ -20,7 +17,7 @@ from autotune_service.pages.candidates import (
     escaped,
     fastest,
 )
-from autotune_service.pages.filters import PageCall, by_order, newest_first
+from autotune_service.pages.filters import by_order, newest_first
 from autotune_service.pages.plots import Figure, axis, described, lines, time_axis
 from autotune_service.pages.problems import ProblemRow
 from autotune_service.pages.problems import rows as rows_of
@@ -119,39 +116,3 @@ def _line(
         text=[micros(us) for us in times],
         hovertemplate=name + ": %{text}, estimated<extra></extra>",
     )
-
-
-_MOST = 200  # snapshots listed, and changes shown
-
-Change = tuple[Key, int | None, Record | None, Record | None]
-"""The key, its number, the record before (None: it is new) and after (None: it is gone)."""
-
-
-def show_snapshots(call: PageCall) -> dict[str, Any]:
-    """The newest first, and with ``from`` and ``to`` the difference of two."""
-    old, new = (call.query.number(name, 2**63 - 1) for name in ("from", "to"))
-    changes = None if old is None or new is None else _changes(call, old, new)
-    return {
-        "listed": call.store.snapshots(_MOST),
-        "current": call.snapshot.number,
-        "old": old,
-        "new": new,
-        "changes": changes and changes[:_MOST],
-        "total": len(changes or ()),
-    }
-
-
-def _changes(call: PageCall, old: int, new: int) -> list[Change]:
-    """Only what differs is read, in both directions."""
-    before, after = _since(call, old, new), _since(call, new, old)
-    changed = [key for key in after | before if after.get(key) != before.get(key)]
-    numbers = call.browse.numbers(changed)
-    return [(key, numbers.get(key), before.get(key), after.get(key)) for key in changed]
-
-
-def _since(call: PageCall, number: int, other: int) -> dict[Key, Record]:
-    """What a snapshot has and another has not. Raises ``HttpError`` where it is not there."""
-    change = call.store.snapshot_change(number, other)
-    if change is None:
-        raise HttpError(404, "unknown_snapshot", f"There is no snapshot {number}.")
-    return {record.key: record for record in change.records}

@@ -10,8 +10,9 @@ from autotune.domain.record import Record
 from autotune.domain.step import StepKind, TunedStep
 from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.errors import HttpError
-from autotune_service.pages.filters import PAGE_ROWS, PageCall, by_order, pages
-from autotune_service.pages.jobs import WORTH, bounds_us
+from autotune_service.pages.call import PageCall
+from autotune_service.pages.filters import PAGE_ROWS, by_order, pages
+from autotune_service.pages.next_steps import WORTH, bounds_us
 from autotune_service.pages.speed import PartBar, bar, over
 from autotune_service.pages.states import states_of
 from autotune_service.snapshot_cache import IndexedSnapshot

@@ -14,8 +14,8 @@ from autotune.domain.codec import from_data
 from autotune.domain.job import State
 from autotune.domain.problem import Config
 from autotune.domain.token import ADMIN, READER, WRITER
+from autotune_service.pages.compare import MOST
 from autotune_service.pages.problem import taken
-from autotune_service.pages.trial import MOST
 from tests.samples.dashboard import (
     HTML,
     claimed_job,

@@ -13,7 +13,7 @@ from autotune.domain.job import Progress
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Evidence
 from autotune.domain.token import WRITER
-from autotune_service.pages import problem, routes
+from autotune_service.pages import event_stream, problem
 from tests.samples.dashboard import (
     EVIL,
     HTML,
@@ -280,7 +280,7 @@ def test_a_stream_tells_what_the_terminal_shows(fresh, store):
 
 
 def test_a_stream_ends_by_itself(fresh, monkeypatch):
-    monkeypatch.setattr(routes, "_LIFE_S", 1.0)
+    monkeypatch.setattr(event_stream, "_LIFE_S", 1.0)
     assert len(list(events(fresh, "/keys/1/events"))) == 1
 
 
