@@ -28,7 +28,7 @@ from autotune.domain.compilers import (
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import ARBITRARY, PARALLEL, Config, Problem, make_config
 from autotune.domain.trace import Trace
-from autotune.estimating import legality
+from autotune.estimating import bad_visits, legality
 from autotune.wording.outcome import verdict_reason, violation_text
 from benchmarks.harness.points import as_they_come
 
@@ -132,7 +132,7 @@ def _of_order(
         return GridCase(ref=ref, kernel=name, problem=problem, config=chosen, rule=rule, why=why)
 
     rank = len(trace.grid)
-    revisited = legality.bad_output_visits(trace)
+    revisited = bad_visits.bad_output_visits(trace)
     if revisited:
         yield case((ARBITRARY,) * rank, REVISITED, violation_text(revisited))
         return
@@ -173,7 +173,7 @@ def broken_cases(pool: CompilerPool) -> Iterator[GridCase]:
         traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config))
         assert isinstance(traced, Traces), traced
         (trace,) = traced.traces
-        broken = legality.bad_output_visits(trace) or legality.sequential_axis(trace, 0)
+        broken = bad_visits.bad_output_visits(trace) or legality.sequential_axis(trace, 0)
         assert broken, f"the rules allow {attribute}"
         why = violation_text(broken)
         yield GridCase(

@@ -25,7 +25,7 @@ from autotune.domain.compilers import DescribeChip, DescribeToolchain
 from autotune.domain.key import parse_chip
 from autotune.domain.profile import Profile
 from autotune.estimating.simulator.drawing.picture import ConfigProfile
-from autotune.searching.one_config import STEPS, ask_profiles
+from autotune.searching.profiles import STEPS, ask_profiles
 from autotune.wording.profile import config_profile
 from autotune.wording.profile_page import page
 from autotune.wording.units import micros

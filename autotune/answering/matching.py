@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from autotune.answering.layered import Layered
-from autotune.answering.nearest_shape import BySize, Cuts, by_size, nearest, nearest_toolchain
+from autotune.answering.nearest_shape import BySize, Cuts, by_size, nearest
+from autotune.answering.nearest_toolchain import nearest_toolchain
 from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Identity, KernelSpec, Key, Toolchain, identity_of

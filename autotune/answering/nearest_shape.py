@@ -1,23 +1,15 @@
 """Which record of another shape answers a question: the closest that can be shown to work there, by
-arithmetic alone. And which record of another toolchain: it stands here, not in the domain, as what
-compiles under another interpreter imports that, and may lack ``packaging``."""
+arithmetic alone."""
 
 from bisect import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from heapq import merge
-from itertools import islice, zip_longest
+from itertools import islice
 from math import log2, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autotune.domain.compiler_options import differing
-from autotune.domain.key import Toolchain
 from autotune.domain.problem import ARBITRARY, Config, Problem
 from autotune.domain.record import Record
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
 
 Cuts = tuple[tuple[str, str], ...]
 BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
@@ -130,39 +122,3 @@ def _cut_as_default(
             return None
     semantics = (ARBITRARY,) * len(config.dimension_semantics)
     return config.replace(grid_order=default.grid_order, dimension_semantics=semantics)
-
-
-def nearest_toolchain(asked: Toolchain, records: Iterable[Record]) -> Record:
-    """That with the fewest other compiler options, then by its versions: the first part that
-    differs decides, in jax, then libtpu, then jaxlib; of two that are equally far the newer."""
-    gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
-    least = min(gap for gap, _ in gaps)
-    closest = [record for gap, record in gaps if gap == least]
-    return max(
-        closest, key=lambda record: (versions_of(record.key.toolchain), record.key.toolchain)
-    )
-
-
-def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
-    pairs = zip(versions_of(asked), versions_of(tuned), strict=True)
-    gaps = [
-        [abs(x - y) for x, y in zip_longest(version.release, other.release, fillvalue=0)]
-        for version, other in pairs
-    ]
-    return [[len(differing(asked.options, tuned.options))], *gaps]
-
-
-def versions_of(toolchain: Toolchain) -> tuple["Version", ...]:
-    """jax, libtpu and jaxlib, to be compared: what decides most comes first."""
-    return tuple(map(_version, (toolchain.jax, toolchain.libtpu, toolchain.jaxlib)))
-
-
-@lru_cache(maxsize=1_000)
-def _version(text: str) -> "Version":
-    """0 for what is no version."""
-    from packaging.version import Version  # a client starts without it
-
-    try:
-        return Version(text)
-    except ValueError:  # more digits than Python reads are no version either
-        return Version("0")

@@ -352,7 +352,7 @@ def _profiles(
 ) -> "list[ConfigProfile]":
     """Of trials that are compiled again. ``silent``: nothing is said of it."""
     from autotune.cli.compiled_again import profiles_again
-    from autotune.searching.one_config import STEPS
+    from autotune.searching.profiles import STEPS
     from autotune.wording.profile import estimate_change
 
     say = _say(silent)

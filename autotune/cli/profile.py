@@ -148,7 +148,7 @@ def profile(
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME, of a declaration or of a
     function. Each config is compiled once more, with the lines of its source. Nothing is kept.
     """
-    from autotune.searching.one_config import STEPS, ask_profiles
+    from autotune.searching.profiles import STEPS, ask_profiles
     from autotune.wording.profile import config_profile
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)

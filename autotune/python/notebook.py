@@ -241,7 +241,7 @@ def profile(
     """
     from autotune.domain.compilers import DescribeChip
     from autotune.measuring.attached import chip_or_attached
-    from autotune.searching.one_config import STEPS, ask_profiles
+    from autotune.searching.profiles import STEPS, ask_profiles
     from autotune.wording.profile import Profiles, config_profile
 
     target, asked = chip_or_attached(chip), None

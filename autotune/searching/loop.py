@@ -26,8 +26,8 @@ from autotune.estimating.space import (
 )
 from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching import one_config
-from autotune.searching.one_config import predicted_default, stands_for_default
 from autotune.searching.option_axes import OptionAxes, no_options
+from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchObserver, SearchResult, Subject
 from autotune.searching.surrogate import Posterior
@@ -352,9 +352,9 @@ class Search:
         if candidate is None or not self.lessons.are_sure or self._predicted is None:
             return None
         place = self.space.candidates.index(candidate)
-        evidence = predicted_default(candidate.config, self._predicted, place, self.lessons.error)
+        evidence = predicted(candidate.config, self._predicted, place, self.lessons.error)
         least_us = exp(self._predicted.mean.min())
-        return evidence if stands_for_default(evidence, self.trials, least_us) else None
+        return evidence if is_enough(evidence, self.trials, least_us) else None
 
     def _runs(self, config: Config) -> bool:
         return any(run.config == config for run in self.running.values())

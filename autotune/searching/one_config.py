@@ -2,39 +2,28 @@
 
 And from a config to its outcome and to the trial that counts, and the configs that a search starts
 from: what tables of others have for a problem, which it has to beat, and what won for it on other
-chips and with other toolchains. And where its time goes by line of source, also of a function that
-nobody has declared.
+chips and with other toolchains.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import exp, inf
-from typing import TYPE_CHECKING
+from math import inf
 
-from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain import compilers as questions
-from autotune.domain.arguments import ProblemWords
-from autotune.domain.comparison import beats, expected_range
-from autotune.domain.compilers import Compilers, ReadCall
-from autotune.domain.errors import InvalidInputError, NoDeclarationError, StoreError
-from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, Key
-from autotune.domain.outcome import Estimated, Failure, Illegal, Outcome, OutOfVmem
-from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, Problem, make_config
-from autotune.domain.record import Evidence, Record, Trial, default_trial
+from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.key import ChipInfo, Choices, Key
+from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, make_config
+from autotune.domain.record import Record, Trial, default_trial
 from autotune.domain.store import Store, TrialStore
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.estimating import space as spaces
 from autotune.estimating.cost_model.estimate import estimate
-from autotune.estimating.cost_model.operation import xla_time
-from autotune.estimating.simulator.drawing.picture import ConfigProfile
-from autotune.searching.subject import Subject, axis_value, describe_subject
-
-if TYPE_CHECKING:
-    from autotune.searching.surrogate import Posterior
+from autotune.searching.subject import Subject, axis_value
 
 
 def keep_trials(
@@ -291,85 +280,3 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: spaces.Space) 
     by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
     alike = (by_blocks.get((config.axes, config.grid_order)) for config in won)
     return list(dict.fromkeys(filter(None, alike)))[:_MOST_WINNERS]
-
-
-_NINE_OF_TEN = 1.645  # deviations of a normal distribution
-_MOST_DOUBT = 0.2
-
-
-def predicted_default(
-    default: Config, posterior: "Posterior", place: int, error: float
-) -> Evidence:
-    """What other problems of the kernel say of a default at ``place`` that nobody compiled;
-    ``error``: what earlier predictions were within.
-
-    A winner is always compiled. What it is compared with need not be, where predictions have held
-    so far and the winner is faster than the prediction by more than all of them may be wrong. That
-    the default compiles at all is then said by the rules and the arithmetic of VMEM alone.
-    """
-    bar = max(error, _NINE_OF_TEN * float(posterior.deviation[place]))
-    return Evidence(
-        config=default, time_us=None, expected_us=exp(posterior.mean[place]), expected_error=bar
-    )
-
-
-def stands_for_default(default: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool:
-    """Whether the default need not be compiled: what was compiled here came out as predicted, and
-    something of it is surely faster; before anything was, what is ``hoped_us``."""
-    bar, least_us = default.expected_error or inf, expected_range(default)[0]
-    if not trials:
-        return hoped_us < least_us
-    if bar > _MOST_DOUBT:
-        return False
-    timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
-    surprises = [outcome.surprise for outcome in timed]
-    as_told = all(surprise is None or surprise <= bar for surprise in surprises)
-    return as_told and any(beats(outcome.estimate, default) for outcome in timed)
-
-
-STEPS = 4  # at either end of a picture
-
-Answers = dict[str, Profiled | Failure]
-
-
-def ask_profiles(
-    pool: Compilers,
-    ref: KernelRef,
-    chip: Chip,
-    asked: Problem | ProblemWords | None,
-    read: Callable[[ConfigJudge], Iterable[Config]],
-    steps: int = 0,
-) -> Answers:
-    """What the compiler says of each config that is ``read``; of a plain function of the one call
-    that is ``asked``, or that its reference holds. Raises ``AutotuneError``."""
-    try:
-        if asked is None:
-            raise NoDeclarationError
-        subject = describe_subject(pool, ref, chip, asked)
-        configs = read(config_judge(pool, subject))
-        questions = {
-            str(config): subject.question(ProfileConfig, config=config, steps=steps)
-            for config in configs
-        }
-    except NoDeclarationError:
-        called = ref
-        if asked is not None:
-            if not isinstance(asked, ProblemWords) or not asked.call:
-                raise
-            called = pool.ask(ReadCall(ref=ref, words=asked))
-        questions = {called.call: ProfileConfig(ref=called, chip=chip, steps=steps)}
-    return {name: pool.ask(question) for name, question in questions.items()}
-
-
-def profile_of(name: str, answer: Profiled, chip: ChipInfo) -> ConfigProfile:
-    """With the times of XLA's operations."""
-    runs = {each.kernel: each.runs or 1 for each in answer.schedule}
-    kernels_us = [call.us * runs.get(number, 1) for number, call in enumerate(answer.profiles)]
-    lines = {each.name: each.line for each in answer.schedule}
-    around = xla_time(answer.schedule, kernels_us, chip).operations
-    return ConfigProfile(
-        name=name,
-        calls=answer.profiles,
-        pictures=answer.pictures,
-        around=tuple((operation, lines[operation.name]) for operation in around),
-    )

@@ -73,7 +73,7 @@ class LineTable(NamedTuple):
 
 def config_profile(name: str, answer: Profiled | Failure, chip: ChipInfo) -> ConfigProfile:
     """Raises ``AutotuneError`` with the reason where there is none."""
-    from autotune.searching.one_config import profile_of  # numpy, which a service has not
+    from autotune.searching.profiles import profile_of  # numpy, which a service has not
 
     if not isinstance(answer, Profiled) or answer.refusal:
         reason = answer.refusal if isinstance(answer, Profiled) else reason_of(answer)

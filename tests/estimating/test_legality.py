@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotune.compiling.child.trace.blocks import BlockWalk, visits
 from autotune.domain.key import Chip
 from autotune.domain.outcome import MisalignedBlock, UnreadInput, UnsafeAlias, UnwrittenOutput
-from autotune.estimating import legality
+from autotune.estimating import bad_visits, legality
 from autotune.wording.outcome import violation_text
 from tests.samples.traces import V4, V5E, V7X, operand, scratch, trace
 
@@ -134,7 +134,7 @@ def test_an_output_is_bad_exactly_when_a_block_is_left_and_visited_again(case):
     grid, index = case
     order = [block for _, block in brute_force_blocks(index, grid)]
     runs = [b for n, b in enumerate(order) if n == 0 or order[n - 1] != b]
-    found = legality.bad_output_visits(walked_trace(grid, index))
+    found = bad_visits.bad_output_visits(walked_trace(grid, index))
     assert (found is not None) == (len(runs) != len(set(runs)))
 
 
@@ -154,21 +154,21 @@ def test_an_axis_is_sequential_exactly_when_two_positions_write_one_block(case):
 
 def test_an_output_must_be_written_whole_unless_it_shares_memory_with_an_input():
     half = output(fetches=2, blocks=2, blocks_total=4)
-    found = legality.bad_output_visits(trace(half))
+    found = bad_visits.bad_output_visits(trace(half))
     assert found == UnwrittenOutput(operand="out", blocks=2, blocks_total=4)
     x = operand((64, 512), (16, 128))
-    assert legality.bad_output_visits(trace(x, half, aliases=((0, 1),))) is None
+    assert bad_visits.bad_output_visits(trace(x, half, aliases=((0, 1),))) is None
 
 
 def test_a_candidate_must_read_what_the_default_reads():
     whole = trace(operand((1024, 64), (128, 64), reached=(1024, 64)))
     short = trace(operand((1024, 64), (768, 64), reached=(768, 64)))
     unread = UnreadInput(operand="x", dimension=0, read=768, whole=1024)
-    assert legality.unread_input(short, whole) == unread
-    assert legality.unread_input(whole, short) is None  # the default may leave out what it likes
-    assert legality.unread_input(short, None) is None
+    assert bad_visits.unread_input(short, whole) == unread
+    assert bad_visits.unread_input(whole, short) is None  # the default may leave out what it likes
+    assert bad_visits.unread_input(short, None) is None
     unknown = trace(operand((1024, 64), (768, 64), reached=(None, 64)))
-    assert legality.unread_input(unknown, whole) is None
+    assert bad_visits.unread_input(unknown, whole) is None
 
 
 def test_padding_that_xla_made_may_be_left_out():
@@ -176,7 +176,7 @@ def test_padding_that_xla_made_may_be_left_out():
     whole = trace(operand((1024, 64), (256, 64), reached=(1024, 64), at_boundary=False))
     for read, is_unread in ((896, False), (768, True)):
         short = trace(operand((1024, 64), (128, 64), reached=(read, 64), at_boundary=False))
-        assert (legality.unread_input(short, whole) is not None) == is_unread
+        assert (bad_visits.unread_input(short, whole) is not None) == is_unread
 
 
 # --- parallel axes
@@ -231,10 +231,10 @@ def test_the_author_is_believed_where_the_trace_leaves_it_open():
 
 def test_an_output_that_nobody_reads_cannot_be_wrong():
     own = {"fetches": 8, "blocks": 4, "blocks_total": 9, "exclusive": (False,)}
-    assert legality.bad_output_visits(trace(output(**own))) is not None
+    assert bad_visits.bad_output_visits(trace(output(**own))) is not None
     assert legality.parallel_prefix(trace(output(**own))) == 0
     unread = trace(output(**own, is_unread=True))
-    assert legality.bad_output_visits(unread) is None
+    assert bad_visits.bad_output_visits(unread) is None
     assert legality.parallel_prefix(unread) == 1
 
 

@@ -6,8 +6,8 @@ from math import fsum, prod
 from autotune.domain.explanation import Route
 from autotune.domain.key import ChipInfo
 from autotune.domain.step import Basis, CompiledStep, Step, StepKind, StepPart
+from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.operation import (
-    Links,
     Rates,
     TimedOperation,
     is_relayout,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from autotune.answering.nearest_shape import versions_of
+from autotune.answering.nearest_toolchain import versions_of
 from autotune.domain.key import Chip, Toolchain
 from autotune_service.errors import HttpError
 

@@ -10,7 +10,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import LinkTransfer, Phase, Route
 from autotune.domain.key import Chip
 from autotune.domain.step import Basis, StepChangeKind, StepKind, changes, slice_bounds, tuned_step
-from autotune.estimating.cost_model.operation import Links
+from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
 from autotune.estimating.simulator.constants import PRECISE, SPATIAL, start_us, xla_error
 from tests.samples.operations import compiled_step, operation
