@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autotune.compiling.child.trace.blocks import BlockWalk, visits
+from autotune.compiling.child.trace.block_fetches import BlockWalk, visits
 from autotune.domain.key import Chip
 from autotune.domain.outcome import MisalignedBlock, UnreadInput, UnsafeAlias, UnwrittenOutput
 from autotune.estimating import bad_visits, legality

@@ -2,7 +2,7 @@
 
 from jax.profiler import ProfileData
 
-from autotune.compiling.child.measure.profile import planes
+from autotune.compiling.child.measure.xspace import planes
 
 EPOCH_NS = 1_763_750_000_123_456_789
 

@@ -1,53 +1,15 @@
-"""What every child does around its work: private pipes, JSON line by line, limits on the disk; and
-what remains when the parent was killed: to end the compiler, and to remove its folder."""
+"""What every child does around its work: private pipes, JSON line by line, limits on the disk."""
 
 import json
 import os
 import resource
-import select
-import shutil
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from autotune.compiling.process_tree import kill_family
 from autotune.compiling.protocol import Raised
 from autotune.domain.codec import from_data, to_data
-
-_REMOVE_S = 5.0
-
-
-def stand_guard(folder: Path) -> None:
-    """Fork a process that ends this one as soon as nobody is left to write to its stdin.
-
-    A thread would not do: a candidate that blocks in C holds the interpreter's lock. Call it
-    before anything starts a thread.
-    """
-    worker = os.getpid()
-    if os.fork() == 0:
-        try:
-            os.setsid()
-            null = os.open(os.devnull, os.O_RDWR)  # the parent waits for the end of its pipes
-            for number in (1, 2):
-                os.dup2(null, number)
-            poll = select.poll()
-            poll.register(0, 0)  # hears a hangup only: the requests are the worker's
-            poll.poll()
-            _clean_up(worker, folder)
-        finally:
-            os._exit(0)
-
-
-def _clean_up(worker: int, folder: Path) -> None:
-    if os.getppid() == worker:
-        kill_family(worker)
-    deadline = time.monotonic() + _REMOVE_S
-    while folder.exists() and time.monotonic() < deadline:
-        shutil.rmtree(folder, ignore_errors=True)  # the dying worker may still write
-        time.sleep(0.05)
-
 
 _MAX_FILE_BYTES = 1 << 30
 

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 
     sys.path.pop(0)
     sys.path[:] = [p for p in sys.path if p != str(Path(__file__).resolve().parent)]
-    from autotune.compiling.child.serving import stand_guard
+    from autotune.compiling.child.guardian import stand_guard
 
     stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
 

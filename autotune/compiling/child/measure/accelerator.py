@@ -21,12 +21,8 @@ from autotune.compiling.child.chips import compile_only_device, told_of
 from autotune.compiling.child.compile.build import built, in_hbm, placed, plain_xla, specs
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.listings import compile_with
-from autotune.compiling.child.measure.profile import (
-    Plane,
-    UnreadableProfileError,
-    call_times_ps,
-    planes,
-)
+from autotune.compiling.child.measure.profile import call_times_ps
+from autotune.compiling.child.measure.xspace import Plane, UnreadableProfileError, planes
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.verify.numbers import values
 from autotune.compiling.protocol import Device

@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.trace.blocks import (
+from autotune.compiling.child.trace.block_fetches import (
     BlockWalk,
+    comes_back_late,
+    same_walk,
+    visits,
+)
+from autotune.compiling.child.trace.blocks import (
     array_of,
     block_shape,
-    comes_back_late,
     memory_space,
     moved_sizes,
     operand_of,
-    same_walk,
     value_bytes,
-    visits,
 )
 from autotune.compiling.child.trace.body import Body, analyse
 from autotune.compiling.child.trace.calls import TracedCall, cores_of, pallas_calls, sends, walked

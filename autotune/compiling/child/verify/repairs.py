@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from autotune.compiling.child.chips import patched
-from autotune.compiling.child.verify import packing
+from autotune.compiling.child.verify import half_sums
 from autotune.compiling.child.verify.packing import add_rules
 
 
@@ -47,7 +47,7 @@ def repaired(
         yield
         return
     add_rules()
-    packing.add_half_sum_rule()
+    half_sums.add_rule()
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
     # A DMA asks what is inside of the guard, with no token for it to note a failure by.
     inside = _inside(get)

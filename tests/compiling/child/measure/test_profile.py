@@ -5,7 +5,8 @@ import re
 import pytest
 from jax.profiler import ProfileData
 
-from autotune.compiling.child.measure.profile import UnreadableProfileError, call_times_ps, planes
+from autotune.compiling.child.measure.profile import call_times_ps
+from autotune.compiling.child.measure.xspace import UnreadableProfileError, planes
 from autotune.domain.evidence import NotMeasured
 from tests.samples.profiles import calls, profile, serialized, text, tpu
 

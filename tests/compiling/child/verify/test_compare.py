@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.compiling.child.verify.reduced_case import compare
+from autotune.compiling.child.verify.compare import compare
 from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
 
 F32 = np.dtype("float32")

@@ -12,7 +12,8 @@ from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionS
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.compiling.child.verify.interpreter import EAGER, Run, WrongRunError, outputs, watched
+from autotune.compiling.child.verify.interpreter import EAGER, Run, WrongRunError, outputs
+from autotune.compiling.child.verify.races import watched
 from autotune.compiling.child.verify.work import WorkMeter
 from autotune.domain.evidence import FailedCheck
 
