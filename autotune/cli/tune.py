@@ -351,7 +351,7 @@ def _search_options(
 ) -> None:
     """Of a function that is no kernel."""
     from autotune.publishing.with_options import search_options
-    from autotune.wording.publication import function_lines
+    from autotune.wording.option_lines import function_lines
 
     new_compilers, plan = shared.tuning_pool(plan, **compilers)
     with new_compilers() as pool:

@@ -51,7 +51,8 @@ from autotune.domain.problem import (
 )
 from autotune.domain.record import Record, Times
 from autotune.domain.visible import Shown
-from autotune.python.verdicts import known_fingerprint, refused_by_rules
+from autotune.python.fingerprint_cache import known_fingerprint
+from autotune.python.verdicts import refused_by_rules
 from autotune.wording.match import why
 from autotune.wording.units import micros
 

@@ -22,13 +22,13 @@ from autotune.publishing.task import TuningResult
 from autotune.searching.subject import SearchResult
 from autotune.wording.facts import parts_line, what_to_change, why
 from autotune.wording.measurement import ratio_interval, run_line
+from autotune.wording.option_lines import option_lines
 from autotune.wording.outcome import group_text, reason_of, trial_data, verdict_reason
 from autotune.wording.publication import (
     baseline_note,
     default_note,
     default_time,
     in_words,
-    option_lines,
     publication_reason,
     record_verification,
     verified_label,

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.cli import step as bisect
-from autotune.cli.step import StepQuestion, first_slower
+from autotune.cli.bisect import first_slower
+from autotune.cli.step import StepQuestion
 from autotune.compiling.environments import create
 from autotune.compiling.environments.environment import LIBTPU, Environment
 from autotune.domain.errors import AutotuneError

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.key import KernelRef
-from autotune.python import verdicts
+from autotune.python import fingerprint_cache
 from autotune.python.install import WHEN_IMPORTED
 
 LONG_AGO = 10**18  # nanoseconds
@@ -29,37 +29,37 @@ def ref(tmp_path, monkeypatch):
 
 
 def test_a_kernel_is_read_once(ref, monkeypatch):
-    first = verdicts.known_fingerprint(ref, "")
+    first = fingerprint_cache.known_fingerprint(ref, "")
     assert first == fingerprint(ref)
     with monkeypatch.context() as nothing_is_read:
-        nothing_is_read.setattr(verdicts.sources, "code", None)
-        assert verdicts.known_fingerprint(ref, "") == first
-    assert verdicts.known_fingerprint(ref, "other") == fingerprint(ref, "other")
+        nothing_is_read.setattr(fingerprint_cache.sources, "code", None)
+        assert fingerprint_cache.known_fingerprint(ref, "") == first
+    assert fingerprint_cache.known_fingerprint(ref, "other") == fingerprint(ref, "other")
 
 
 def test_what_has_changed_is_read_again(ref):
-    first, home = verdicts.known_fingerprint(ref, ""), Path(ref.path).parent
+    first, home = fingerprint_cache.known_fingerprint(ref, ""), Path(ref.path).parent
     (home / "beside.py").write_text("N = 2\n")  # as many bytes
     os.utime(home / "beside.py", ns=(LONG_AGO + 1, LONG_AGO + 1))
-    second = verdicts.known_fingerprint(ref, "")
+    second = fingerprint_cache.known_fingerprint(ref, "")
     assert first != second == fingerprint(ref)
     (home / "beside").mkdir()
     (home / "beside" / "__init__.py").write_text("N = 3\n")
-    assert verdicts.known_fingerprint(ref, "") == fingerprint(ref) != second
+    assert fingerprint_cache.known_fingerprint(ref, "") == fingerprint(ref) != second
 
 
 def test_what_has_just_changed_is_not_kept(ref, tmp_path):
     os.utime(ref.path)
-    verdicts.known_fingerprint(ref, "")
+    fingerprint_cache.known_fingerprint(ref, "")
     assert not [*(tmp_path / "cache").rglob("*.fingerprint")]
 
 
 def test_a_damaged_file_is_no_fingerprint(ref, tmp_path):
-    expected = verdicts.known_fingerprint(ref, "")
+    expected = fingerprint_cache.known_fingerprint(ref, "")
     (kept,) = (tmp_path / "cache").rglob("*.fingerprint")
     for damage in (b"", b"{}", b"[1, 2]", b'[3, "x"]', b"\xff"):
         kept.write_bytes(damage)
-        assert verdicts.known_fingerprint(ref, "") == expected
+        assert fingerprint_cache.known_fingerprint(ref, "") == expected
 
 
 def test_a_module_is_not_imported_for_its_hooks(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from autotune.publishing.with_options import search_options, with_options
 from autotune.searching import option_axes as axes
 from autotune.searching.option_axes import LISTED, tuned_options
 from autotune.searching.subject import SearchLimits
-from autotune.wording.publication import function_lines
+from autotune.wording.option_lines import function_lines
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.samples.operations import compiled_step, operation
 from tests.samples.searching import run_search
