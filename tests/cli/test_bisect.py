@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.cli import step as bisect
+from autotune.cli import bisect
 from autotune.cli.bisect import first_slower
 from autotune.cli.step import StepQuestion
 from autotune.compiling.environments import create

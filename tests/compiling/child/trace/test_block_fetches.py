@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.compiling.child.trace import blocks as module
+from autotune.compiling.child.trace import block_fetches as module
 from autotune.compiling.child.trace.block_fetches import BlockWalk, same_walk, visits
 
 BLOCK, EXTENT = 4, 14  # 14 elements in blocks of 4: the fourth block has 2, a fifth has none

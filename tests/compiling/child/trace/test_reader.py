@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from autotune.compiling.child.trace import blocks
+from autotune.compiling.child.trace import block_fetches
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import (
     NoPallasCallError,
@@ -347,7 +347,7 @@ def test_a_sum_that_goes_on_in_its_own_memory_is_safe_once_it_is_there(
 ):
     """Attention's gradient, on a grid of so many steps as data say: it adds to what stands in one
     of the slots, and comes back to it that many steps later; of more steps nobody knows."""
-    monkeypatch.setattr(blocks, "MAX_ENUMERATED_STEPS", most)
+    monkeypatch.setattr(block_fetches, "MAX_ENUMERATED_STEPS", most)
 
     def body(scalars, x, out):
         out[...] = x[...] + 1
