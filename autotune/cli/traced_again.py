@@ -47,7 +47,7 @@ class TracedModel(NamedTuple):
             project = self.repository
             if dry_run:  # without its history and its environments
                 project = Path(folder).resolve() / project.name
-                hidden = shutil.ignore_patterns(".*", "__pycache__")
+                hidden = shutil.ignore_patterns(".*", "__pycache__", "site-packages")
                 shutil.copytree(self.repository, project, symlinks=True, ignore=hidden)
             for change in changes:
                 write_file(project / change.file, change.after)
