@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from autotune.domain.job import Request, State
 from autotune.domain.key import Chip
 from autotune.domain.token import WRITER
 from autotune_db import open_store
-from tests.servers.commands import autotune
+from tests.servers.commands import COMMAND, autotune
 from tests.servers.service import running, until
 
 QUESTION = "/v1/configs/vector_add?chip=v5e&shape=131072&{}"
@@ -43,6 +44,42 @@ def test_from_a_miss_to_a_config_with_one_call(pool, tmp_path, shared):
         assert (found["state"], found["progress"]["done"]) == ("done", 2), found
         until(lambda: service.get(ask)[1]["match"] == "exact")
         assert service.get(ask)[1]["record"]["verified"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path):
+    """The next one goes on with what they have found; one record in the end."""
+    database = str(tmp_path / "fleet.db")
+    assert autotune("db", "upgrade", "--db", database, cwd=tmp_path).returncode == 0
+    command = [str(COMMAND), "worker", "--db", database, "--lease", "2", "--poll", "0.1"]
+    with open_store(database, create=False) as store, running(database) as service:
+        _, token = store.tokens.create("ci", WRITER, None)
+        first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        until(lambda: store.kernel("vector_add"))
+        problem = {"dims": {"n": 16777216}, "dtype": "float32"}
+        asked = {"kernel": "vector_add", "chip": "v5e", "problem": problem, "trials": 9}
+        assert service.post("/v1/jobs", asked, token)[0] == 201
+
+        def state():
+            found = service.get("/v1/jobs/1")[1]
+            return found["state"], found["progress"]["done"]
+
+        until(lambda: state()[1] >= 2)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        assert state()[0] == "running"
+        second = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        until(lambda: service.get("/v1/jobs/1")[1]["attempt"] == 2)
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(600) == 0
+        if state()[0] != "done":  # it may have been at the very end
+            assert state()[0] == "queued"
+            subprocess.run([*command, "--drain"], cwd=tmp_path, timeout=1200, check=True)
+        assert state()[0] == "done", service.get("/v1/jobs/1")
+        key = store.history("vector_add")[0].key
+        trials = store.trials(key)
+        assert [one.number for one in trials] == list(range(state()[1]))
+        assert len(store.published("vector_add")) == 1
 
 
 OWN_KERNEL = """
