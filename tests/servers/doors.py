@@ -30,16 +30,17 @@ def client(service, _, key, claimed):
     return ServiceAnswers(service.url, strict=True, accept_claimed=claimed).match(key).config
 
 
-def client_without_the_service(service, folder, key, claimed):
+def client_without_the_service(service, folder, key, claimed, everything=True):
     """With a snapshot on disk that another client wrote, which accepts all."""
     file = folder / "cache.bundle"
-    assert ServiceAnswers(service.url, cache=file, accept_claimed=True).refresh()
+    assert ServiceAnswers(service.url, cache=file, accept_claimed=everything).refresh()
     return ServiceAnswers(NOBODY, cache=file, accept_claimed=claimed).match(key).config
 
 
-def bundle(service, folder, key, claimed):
+def bundle(service, folder, key, claimed, everything=True):
     file = folder / "all.bundle"
-    file.write_bytes(service.raw("GET", "/v1/snapshots/latest?accept_claimed=true")[2])
+    path = "/v1/snapshots/latest" + "?accept_claimed=true" * everything
+    file.write_bytes(service.raw("GET", path)[2])
     return BundleAnswers(file, accept_claimed=claimed).match(key).config
 
 

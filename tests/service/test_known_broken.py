@@ -14,7 +14,7 @@ from autotune.domain.store import KeyResult
 from autotune.python.tuned import Tuned
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.doors import DOORS, read
+from tests.servers.doors import DOORS, bundle, client_without_the_service, read
 from tests.servers.service import running, until
 from tests.service.test_checks_routes import check
 
@@ -36,6 +36,15 @@ NEW, OLD = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "0.1")
 TUNED = record(replace(question(1024), fingerprint=OWN))
 ASKED = replace(TUNED.key, toolchain=NEW)
 BETTER = replace(TUNED, config=TUNED.config.replace(vmem_limit_bytes=1 << 20))
+
+
+def proven_bundle(*asked):
+    """What is downloaded where nobody asks for claims is another file."""
+    return bundle(*asked, everything=False)
+
+
+def client_with_what_is_proven(*asked):
+    return client_without_the_service(*asked, everything=False)
 
 
 def batch(service, *_):
@@ -103,7 +112,7 @@ def publish_it_for_a_near_shape(store):
     ],
 )
 def test_by_no_door(service, store, writer, tmp_path, verdict, then):
-    doors = (*DOORS, batch, model)
+    doors = (*DOORS, proven_bundle, client_with_what_is_proven, batch, model)
     before = [door(service, tmp_path, ASKED, False) for door in doors]
     assert before[:-1] == [TUNED.config] * (len(doors) - 1)  # Tuned takes exact answers only
     known = check(verdict, key=TUNED.key, config=TUNED.config, toolchain=NEW)
