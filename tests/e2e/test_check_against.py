@@ -28,6 +28,17 @@ def tree(tmp_path):
     return repository(tmp_path / "repository", {"k.py": SOURCE})
 
 
+def test_what_changes_nothing_raises_nothing(tree):
+    quiet = SOURCE.replace("def _kernel(x", "# said better\ndef _work(x").replace(
+        "_kernel,", "_work,"
+    )
+    (tree / "k.py").write_text(quiet)
+    code, (checks,) = check(tree, *ASKED, "--against", "main", "--fail-on", "slower:1%,broken,vmem")
+    assert (code, checks["verdict"]) == (0, "same")
+    assert checks["before_us"] == checks["after_us"] > 0
+    assert checks["fingerprint"] != checks["key"]["fingerprint"]
+
+
 def test_what_slows_a_kernel_is_found_and_reported(tree):
     (tree / "k.py").write_text(SOURCE.replace(BODY, MORE_WORK))
     reports = "--markdown", str(tree / "c.md"), "--junit", str(tree / "c.xml")
