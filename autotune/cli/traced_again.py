@@ -15,7 +15,7 @@ from autotune.cli.shared import write_file
 from autotune.cli.step import StepQuestion, environment
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import Collected
-from autotune.domain.errors import AutotuneError
+from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.known_config import named
 from autotune.domain.problem import Config, parsed_parts
 from autotune.domain.record import Record
@@ -45,10 +45,9 @@ class TracedModel(NamedTuple):
         before = after = self._calls(self.repository, likely)
         with tempfile.TemporaryDirectory(prefix="autotune-patched-") as folder:
             project = self.repository
-            if dry_run:  # without its history and its environments
-                project = Path(folder).resolve() / project.name
-                hidden = shutil.ignore_patterns(".*", "__pycache__", "site-packages")
-                shutil.copytree(self.repository, project, symlinks=True, ignore=hidden)
+            if dry_run:
+                changes = [] if before.error else changes
+                project = self._copied(Path(folder).resolve(), changes) if changes else project
             for change in changes:
                 write_file(project / change.file, change.after)
             if changes and not before.error:
@@ -60,6 +59,21 @@ class TracedModel(NamedTuple):
             "unreached": [] if error else _unreached(of_chip, after.problems),
             "error": error,
         }
+
+    def _copied(self, folder: Path, changes: Sequence[FileChange]) -> Path:
+        """Without its history and its environments. Raises ``InvalidInputError`` where a change of
+        the copy would be one of another file."""
+        project, remedy = folder / self.repository.name, "leave out --dry-run, or --model"
+        hidden = shutil.ignore_patterns(".*", "__pycache__", "site-packages")
+        try:
+            shutil.copytree(self.repository, project, symlinks=True, ignore=hidden)
+        except OSError as error:
+            why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+            raise InvalidInputError(f"the project cannot be copied: {why}: {remedy}") from error
+        for file in (change.file for change in changes):
+            if not (project / file).resolve().is_relative_to(project):
+                raise InvalidInputError(f"{file} is a link out of a copy of the project: {remedy}")
+        return project
 
     def _calls(self, project: Path, likely: tuple[Config, ...]) -> Collected:
         """With ``project`` wherever the repository is named."""
@@ -73,7 +87,9 @@ class TracedModel(NamedTuple):
         paths = [*map(moved, self.folders), *filter(None, [os.environ.get("PYTHONPATH")])]
         python = str(Path(shutil.which(self.python) or self.python).absolute())
         try:
-            with environment("PYTHONPATH", os.pathsep.join(paths)), chdir(moved(Path.cwd())):
+            here = Path(moved(Path.cwd()))
+            here = here if here.is_dir() else project  # a copy has no hidden folders
+            with environment("PYTHONPATH", os.pathsep.join(paths)), chdir(here):
                 return calls_of(ref, words, chip, python, likely=likely)
         except AutotuneError as error:
             return Collected([], [], str(error))

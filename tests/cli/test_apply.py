@@ -1,14 +1,21 @@
 """`autotune apply --model`: a project's own model is traced with its flags before and after."""
 
 import json
+import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
-from autotune.domain.key import Chip
+from autotune.cli.step import StepQuestion
+from autotune.cli.traced_again import TracedModel
+from autotune.domain.compilers import Collected
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence
+from autotune.tables.export import FileChange
 from autotune_db import open_store
 from tests.samples import records
 from tests.servers.commands import autotune
@@ -57,6 +64,22 @@ def project(tmp_path):
     return tmp_path / "project"
 
 
+@pytest.fixture
+def traced(tmp_path, monkeypatch):
+    """A checkout, and its dry run where every trace says the same."""
+    project = tmp_path / "project"
+    project.mkdir()
+    ref = KernelRef(path=str(project / "model.py"), attribute="f")
+    question = StepQuestion(ref=ref, chips=[Chip.V6E, Chip.V7X], bounds=(), budget_s=0)
+    model = TracedModel(question, sys.executable, project, [project])
+
+    def with_trace(collected):
+        monkeypatch.setattr("autotune.cli.traced_again.calls_of", lambda *_, **__: collected)
+        return project, lambda changes: model.again(changes, [], dry_run=True)
+
+    return with_trace
+
+
 def _record(kernel, seq, **axes):
     dims = {**SHAPE, "seq": seq}
     problem = Problem(dims=tuple(dims.items()), dtype="bfloat16", options=tuple(OPTIONS.items()))
@@ -103,3 +126,47 @@ def test_a_model_that_is_not_traced_any_more_keeps_its_patch(project):
     assert "the model cannot be traced with the patch: " in done.stdout
     runs = {file for file in project.rglob("run.yml") if file.read_text() != RUN}
     assert runs == {project / "src/maxtext/configs/run.yml"}
+
+
+def _linked_file(project, out):
+    (project / "run.yml").symlink_to(out / "run.yml")
+
+
+def _linked_folder(project, out):
+    (project / "configs").symlink_to(out)
+
+
+def _pipe(project, out):
+    (project / "run.yml").write_text("as it was")
+    os.mkfifo(project / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "said"),
+    [
+        (_linked_file, "run.yml", "run.yml is a link out of a copy of the project: leave out"),
+        (_linked_folder, "configs/run.yml", "configs/run.yml is a link out of a copy of"),
+        (_pipe, "run.yml", "is a named pipe: leave out --dry-run, or --model"),
+    ],
+)
+@pytest.mark.parametrize("error", ["", "no such function"])
+def test_a_dry_run_writes_into_its_copy_alone(make, file, said, error, traced):
+    """Nor does it copy what it would not trace."""
+    project, again = traced(Collected([], [], error))
+    out = project.parent / "out"
+    out.mkdir()
+    (out / "run.yml").write_text("as it was")
+    make(project, out)
+    changes = [FileChange(file=file, before="as it was", after="changed")]
+    with nullcontext() if error else pytest.raises(InvalidInputError, match=said):
+        assert again(changes)["error"] == f"before the patch: {error}"
+    assert (project / file).read_text() == "as it was"
+    assert again([])["error"] == (error and f"before the patch: {error}")
+
+
+def test_a_copy_without_the_hidden_folder_is_traced_from_its_root(traced, monkeypatch):
+    project, again = traced(Collected([], []))
+    (project / ".github").mkdir()
+    (project / "run.yml").touch()
+    monkeypatch.chdir(project / ".github")
+    assert not again([FileChange(file="run.yml", before="", after="changed")])["error"]
