@@ -22,29 +22,41 @@ from autotune.domain.key import Chip
 
 
 @contextmanager
-def reused(left: dict[Any, Any], *, floats: bool) -> Iterator[None]:
-    """What a kernel does not set is what was ``left`` there by the run before, as on a TPU, or 0: a
+def with_remains(remains: dict[Any, Any], *, floats: bool) -> Iterator[None]:
+    """What a kernel does not set is what ``remains`` there of the run before, as on a TPU, or 0: a
     flag may be that of another call. In the first run it is NaN and the largest integer; without
-    ``floats`` NaN in all."""
+    ``floats`` NaN in all. Integers that are not set are marked: the largest may be an input."""
     from jax._src.pallas.mosaic.interpret import utils
     from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
 
-    allocate, before = SharedMemory.allocate_buffer, dict(left)
+    allocate, before = SharedMemory.allocate_buffer, dict(remains)
+    unset_value = utils.get_uninitialized_value
+
+    def mark(dtype: Any, how: Any) -> Any:
+        unset = unset_value(dtype, how)
+        return unset if unset != unset or unset is True else unset - unset // 3  # bits 0101...
 
     def allocated(
         memory: Any, key: Any, ref_count: int, value: Any, *args: Any, **more: Any
     ) -> None:
-        unset = np.asarray(utils.get_uninitialized_value(value.dtype, "nan"), value.dtype)
-        is_unset = unset != np.True_ and bool(((value == unset) | (value != value)).all())
+        unset, marked = (
+            np.asarray(of(value.dtype, "nan"), value.dtype) for of in (unset_value, mark)
+        )
+        is_unset = unset != np.True_ and bool(((value == marked) | (value != value)).all())
+        if is_unset:
+            value = np.full_like(value, unset)
         if is_unset and before and (floats or unset == unset):
             old = getattr(before.get(key), "content", value)
             old = old if old.shape == value.shape and old.dtype == value.dtype else value
             value = np.where(old == unset, np.zeros_like(old), old)
         allocate(memory, key, ref_count, value, *args, **more)
         if is_unset:
-            left[key] = memory.mem[key]
+            remains[key] = memory.mem[key]
 
-    with patched(SharedMemory, allocate_buffer=allocated):
+    with (
+        patched(SharedMemory, allocate_buffer=allocated),
+        patched(utils, get_uninitialized_value=mark),
+    ):
         yield
 
 
@@ -83,15 +95,15 @@ class WrongRunError(Exception):
 class Run:
     """``seed`` chooses the order of the parallel axes. ``unread``: buffers in HBM that nobody
     reads after the call, by their number among the kernel's arrays; they may be written twice.
-    ``unchecked``: loads past the end of a buffer in VMEM are let through. ``left``: what the runs
-    before it have left in memory."""
+    ``unchecked``: loads past the end of a buffer in VMEM are let through. ``remains``: what the
+    runs before it have left in memory."""
 
     seed: int
     dmas: str
     unread: tuple[int, ...] = ()
     level: ProofLevel = ProofLevel.FULL
     unchecked: bool = False
-    left: dict[Any, Any] = field(default_factory=dict, compare=False)
+    remains: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         dmas = f"DMAs {'early' if self.dmas == EAGER else 'late'}"
@@ -131,8 +143,8 @@ def outputs(
             _forced(run, prod(axes.values())),
             repaired(unchecked=run.unchecked, count=meter.count),
             watched(run.unread) as raced,
-            drained() as left,
-            reused(run.left, floats=run.seed > 1),
+            drained() as signalled,
+            with_remains(run.remains, floats=run.seed > 1),
             _on_mesh(axes),
         ):
             compiled = _compiled(build, given, chip, axes)
@@ -154,8 +166,8 @@ def outputs(
     if raced:
         reason = f"a data race between grid steps, cores or DMAs: {raced[0]}"
         raise WrongRunError(FailedCheck.RACE, reason)
-    if left:
-        reason = f"{left[0]} when the kernel ends: what was signalled is not waited for"
+    if signalled:
+        reason = f"{signalled[0]} when the kernel ends: what was signalled is not waited for"
         raise WrongRunError(FailedCheck.SEMAPHORE, reason)
     return arrays
 

@@ -130,6 +130,22 @@ def test_what_another_call_has_left_is_nothing_that_this_one_has_set(is_set, wor
 
 
 @pytest.mark.slow
+def test_the_largest_integer_may_be_given():
+    def windowed(window, x, out):
+        out[...] = x[...] * jnp.where(window[0] == 2**31 - 1, 2.0, 3.0)
+
+    def build(rows):
+        spec = pl.BlockSpec((ROWS, LANES), lambda i, _: (i, 0))
+        grid = pltpu.PrefetchScalarGridSpec(1, (rows // ROWS,), [spec], spec)
+        call = pl.pallas_call(
+            windowed, jax.ShapeDtypeStruct((rows, LANES), "float32"), grid_spec=grid
+        )
+        return lambda x: call(jnp.full(1, 2**31 - 1, "int32"), x)
+
+    assert checked(kernel(build, lambda x: 2 * x)).ok
+
+
+@pytest.mark.slow
 def test_a_kernel_that_asks_for_the_tpu_is_run_as_it_is_compiled():
     def build(rows):
         return by_hand(doubling(right=jax.default_backend() == "cpu"))(rows)
