@@ -64,6 +64,8 @@ def apply(
     """
     repository, only = repository.resolve(), shared.chip_named(chip)
     asked = model or workload or call
+    if asked and (model is None) == (workload is None):
+        raise InvalidInputError("give --model FILE.py:FUNCTION, or a --workload")
     question = step_question(model, workload, call, [chip] if chip else [], "") if asked else None
     with shared.open_database(database, create=False) as store:
         records = store.records(kernel, only, claimed=accept_claimed)
@@ -136,9 +138,12 @@ def _of_model(traced: Named) -> Iterator[str]:
     if traced["error"]:
         yield f"the model cannot be traced {traced['error']}"
         return
+    yield f"traced for {traced['chip']}"
     for call in traced["calls"]:
-        old, new = call["before"].split(","), call["after"].split(",")
+        old, new = (call[when].split(",") for when in ("before", "after"))
         changed = [[part for part in a if part not in b] for a, b in ((old, new), (new, old))]
+        if any(" and " in part for part in (*old, *new)):  # of several configs, in whole
+            changed = [old, new]
         said = " → ".join(",".join(parts) or "nothing" for parts in changed)
         if old == new:
             said = f"{call['after'] or 'what it asks for itself'}, as before"

@@ -146,7 +146,8 @@ def _inserted(
     for key in reversed(path[1:]):
         value = {key: value}
     new = f"{path[0]!r}: {value!r},"
-    new = new.replace("'", '"') if text.count('"') > text.count("'") else new
+    if '"' not in new and text.count('"') > text.count("'"):  # it has one where a value has quotes
+        new = new.replace("'", '"')
     start, end = _offsets(text, node)
     if not node.keys:
         before = text[text.rfind("\n", 0, start) + 1 : start]

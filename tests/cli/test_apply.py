@@ -15,10 +15,11 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence
-from autotune.tables.export import FileChange
+from autotune.domain.workload import WorkloadProblem
+from autotune.tables.export import Export, FileChange, TableExport
 from autotune_db import open_store
 from tests.samples import records
-from tests.servers.commands import autotune
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 
 BASE = """
 attention_type: global
@@ -170,3 +171,39 @@ def test_a_copy_without_the_hidden_folder_is_traced_from_its_root(traced, monkey
     (project / "run.yml").touch()
     monkeypatch.chdir(project / ".github")
     assert not again([FileChange(file="run.yml", before="", after="changed")])["error"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (["b=2", "a=3"], ["b=9", "a=3"], "b=2 and a=3 → b=9 and a=3"),
+        (["a=3,b=2"], ["a=3,b=9"], "b=2 → b=9"),
+        (["b=2"], ["b=2", "b=9"], "b=2 → b=2 and b=9"),
+        (["b=2"], [], "b=2 → nothing"),
+        (["b=2", "a=3"], ["b=2", "a=3"], "b=2 and a=3, as before"),
+    ],
+)
+def test_configs_of_a_call_are_told_apart_and_so_is_the_chip(
+    project, before, after, said, monkeypatch
+):
+    """Of several chips the first is traced."""
+    step = 'chips = ["v6e", "v7x"]\nstep = "model.py:attend"\n[[problem]]\n'
+    (project / "model.toml").write_text(f'{step}kernel = "k"\n')
+    changes = [FileChange(file="a.txt", before="", after="changed\n")]
+    export = Export(text="", rows=1, refused=[], changes=changes)
+    traces = [
+        Collected([WorkloadProblem(kernel="k", config=config) for config in configs], [])
+        for configs in (before, after)
+    ]
+    open_store(str(project / "test.db"), create=True).close()
+    monkeypatch.setattr(TableExport, "of", lambda *_, **__: export)
+    monkeypatch.setattr("autotune.cli.traced_again.calls_of", lambda *_, **__: traces.pop(0))
+    done = autotune_here("apply", ".", "--workload", "model.toml", cwd=project)
+    assert f"traced for v6e\n{len(after)} × k: {said}\n" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("asked", [("--args", "x"), ("--model", "m.py:f", "--workload", "run.yml")])
+def test_a_model_is_asked_for_by_the_options_of_apply(asked, project):
+    (project / "run.yml").touch()
+    done = autotune_here("apply", ".", *asked, cwd=project)
+    assert_one_sentence(done, "give --model FILE.py:FUNCTION, or a --workload")

@@ -17,7 +17,7 @@ from autotune.domain.record import Evidence
 from autotune.tables.asking import LookupAnswer
 from autotune.tables.export import TableExport, known_config
 from autotune.tables.formats import find_tables
-from autotune.tables.python_source import with_rows
+from autotune.tables.python_source import entries, with_rows
 from autotune_db import open_store
 from tests.samples import records
 from tests.samples.tables import FLAGS, FLASH, LIBRARY, RAGGED_CONFIG, RAGGED_KEY
@@ -171,9 +171,20 @@ def test_a_new_row_stands_in_order_or_behind_the_last(before, after):
     assert with_rows(before, "T", [((1,), 2)]) == after
 
 
-def test_a_new_row_is_indented_and_quoted_as_the_file_is():
-    written = with_rows('T = {\n  "a": {},\n}', "T", [(("a", "b"), 2)])
-    assert written == 'T = {\n  "a": {\n      "b": 2,\n  },\n}'
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [
+        (2, '"b": 2'),
+        ("c", '"b": "c"'),
+        ("it's", "'b': \"it's\""),
+        ('a "c"', "'b': 'a \"c\"'"),
+        ("'\"", r"""'b': '\'"'"""),
+    ],
+)
+def test_a_new_row_is_indented_and_quoted_as_the_file_is(value, row):
+    written = with_rows('T = {\n  "a": {},\n}', "T", [(("a", "b"), value)])
+    assert written == f'T = {{\n  "a": {{\n      {row},\n  }},\n}}'
+    assert [entry.value for entry in entries(written, "T", "t.py")[0]] == [value]
 
 
 def test_a_bundle_is_not_called_like_a_text(tmp_path):
