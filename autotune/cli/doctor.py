@@ -162,11 +162,11 @@ def hooks(python: str) -> Iterator[Finding]:
     if unknown := unknown_packages(named):
         remedy = f"choose among {', '.join(PACKAGES)}"
         yield bad("install", f"{ENVIRONMENT} names {unknown}: unknown here", remedy)
-    found = releases(python, PACKAGES)
+    installed = releases(python, PACKAGES)
     for package in PACKAGES.values():
         by = ENVIRONMENT if package.name in named else "autotune.install"
         takes = f"{len(package.hooks())} lookups of {package.name} take tuned blocks by {by}"
-        left_alone = untouched(package, found.get(package.name))
+        left_alone = untouched(package, installed.get(package.name))
         yield not_there("install", left_alone) if left_alone else good("install", takes)
 
 

@@ -187,7 +187,7 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
     return {
         "seen": {
             "value": sorted({KERNELS[row["family"].removeprefix(PALLAS)] for row in rows}),
-            "source": f"what the kernels of given rows are called begins with these: {where}",
+            "source": f"patterns of what the kernels of given rows are called: {where}",
         },
         "shown": {
             chip: {

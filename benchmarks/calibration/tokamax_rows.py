@@ -37,13 +37,14 @@ _NEVER_GIVEN = (
     *("deepseek_rope", "csa_gather", "dsv4_compressor", "lowrank_proj", "proj_and_save_state"),
 )
 """Families that nothing was ever chosen on: to see how far the model is from what it never saw."""
+_SPLASH = "(_segmented)?(_no)?_residuals"
 KERNELS = {
-    "mosaic_tpu_flash_attention": "splash_mqa_fwd",
-    "mosaic_tpu_splash_attention": "splash_mha_fwd",
-    "mosaic_tpu_linear_softmax_cross_entropy_loss": "lce_fwd_",
-    "mosaic_tpu_ragged_dot": "pallas_tpu_ragged_dot_",
+    "mosaic_tpu_flash_attention": f"splash_mqa_fwd{_SPLASH}",
+    "mosaic_tpu_splash_attention": f"splash_mha_fwd{_SPLASH}",
+    "mosaic_tpu_linear_softmax_cross_entropy_loss": r"lce_fwd_bt_\d+_ht_\d+_vt_\d+",
+    "mosaic_tpu_ragged_dot": "pallas_tpu_ragged_dot_(gmm(_transpose_rhs)?|tgmm)",
 }
-"""What the kernels of each family of given rows are called begins with this."""
+"""What the kernels of each family of given rows are called, as JAX and tokamax name them."""
 LARGEST_GRID = 50
 _TOP = 3
 _SAME_MB = 0.005  # programs whose memory differs by more at its peak are not the same
@@ -137,9 +138,11 @@ def with_present_bar(row: Row) -> Row:
     plain = constants.xla_error(chip, row.get("by_kind", {}), runs / xla_us if xla_us else 0.0)
     kernel = plain
     if row["limited_by"] != "XLA":
-        parts_us, name = row["parts_us"], KERNELS.get(row["family"].removeprefix(PALLAS), "")
+        is_seen = (
+            KERNELS.get(row["family"].removeprefix(PALLAS)) in constants.bars()["seen"]["value"]
+        )
         kernel = constants.error_bar(
-            chip, row["limited_by"], parts_us, row.get("steps", 0), name=name
+            chip, row["limited_by"], row["parts_us"], row.get("steps", 0), is_seen=is_seen
         )
     if plain is None or kernel is None:
         return row | {"bar": None}

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -71,6 +72,21 @@ def test_an_interpreter_without_jax_is_no_fault_and_none_at_all_is(tmp_path):
     assert bare.condition == Condition.NOT_THERE and "pip install" in bare.remedy
     (missing,) = diagnosis.interpreters(str(tmp_path / "nothing"))
     assert missing.condition == Condition.BAD and "No such file" in missing.says
+
+
+@pytest.mark.parametrize("python", ["/nonexistent/python", "/bin/echo"])
+def test_what_is_no_python_is_said_in_a_sentence(python, tmp_path):
+    done = autotune_here("doctor", "--quick", "--python", python, cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"{python} cannot import JAX: " in done.stdout
+
+
+def test_a_python_may_print_a_banner(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho Welcome\n{sys.executable} "$@"\necho Bye\n')
+    python.chmod(0o755)
+    assert environment.releases(str(python), ["jax"]) == {"jax": version("jax")}
+    assert isinstance(environment.probe(str(python)), environment.Interpreter)
 
 
 def test_an_extra_that_is_half_there_is_bad(monkeypatch):

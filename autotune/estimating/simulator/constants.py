@@ -114,12 +114,12 @@ def error_bar(
     parts_us: Mapping[str, float] = _NOTHING,
     steps: int = 0,
     *,
-    name: str = "",
+    is_seen: bool = False,
     links_share: float = 0.0,
     is_fitted: bool = True,
 ) -> float | None:
-    """Return the relative error that nine of ten kernels stay within: narrower where kernels that
-    are called ``name`` were timed, wider by what no time shows (docs/results/accuracy.md). None of
+    """Return the relative error that nine of ten kernels stay within: narrower where such kernels
+    were timed (``is_seen``), wider by what no time shows (docs/results/accuracy.md). None of
     a chip that is not known, or where as much of a step may be missing as the core takes for it.
 
     ``parts_us``: of ``steps`` grid steps. ``links_share``: of the time, in which links move bytes
@@ -128,7 +128,6 @@ def error_bar(
     never_seen = kernel_error(chip)
     if never_seen is None:
         return None
-    is_seen = name.startswith(tuple(bars()["seen"]["value"]))
     limited = 0.0 if limited_by == "links" else _bar("error", limited_by)
     known = max(_bar("kernels", chip) if is_seen else never_seen, limited)
     known = max(known + _unlike(chip, parts_us, steps), hardware("remote_error") * links_share)
@@ -137,6 +136,11 @@ def error_bar(
     missing_us *= steps / load(chip).clock_hz * 1e6
     core_us = sum(parts_us.get(part, 0.0) for part in (ISSUE, SCALAR, MATRIX, LANES)) or math.inf
     return known + missing_us / core_us if missing_us < core_us else None
+
+
+def was_timed(name: str) -> bool:
+    """Return whether kernels that are called so were; what only begins so is another's."""
+    return any(re.fullmatch(pattern, name) for pattern in bars()["seen"]["value"])
 
 
 def _unlike(chip: str, parts_us: Mapping[str, float], steps: int) -> float:
