@@ -160,8 +160,9 @@ def publish(
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
     if (record := published.record) is not None:
         now = store.record(key)
-        if now and replace(record, created_at=now.created_at) == now:  # hosts need not ask again
-            published = replace(published, record=now)
+        added = ("created_at", "checks", "rule")  # by the store, or since
+        if now and replace(record, **{name: getattr(now, name) for name in added}) == now:
+            published = replace(published, record=now)  # hosts need not ask again
         else:
             store.save_record(record)
     return replace(

@@ -1,6 +1,7 @@
 """What gets published: only what is right, and only what beats the default."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from autotune.domain.evidence import FailedCheck, Verdict
 from autotune.domain.key import KernelRef, KernelSpec, Toolchain
 from autotune.domain.outcome import CompileFailed, Estimated, Outcome, WrongResult
 from autotune.domain.problem import ProblemSpec, make_config
-from autotune.domain.record import Decision, GateState, Record
+from autotune.domain.record import CheckVerdict, Decision, GateState, Record, RecordCheck
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.estimated_ties import by_rule
@@ -121,6 +122,12 @@ def test_what_won_before_is_not_verified_again():
     published, store, compiler = run(times, known=[first])
     assert verified_blocks(compiler) == []
     assert store.saved == [] and published.record == first
+    check = RecordCheck(
+        toolchain=SUBJECT.toolchain, verdict=CheckVerdict.FASTER, checked_at=records.NOON
+    )
+    rule: Any = "of blocks"
+    for known in (first.with_check(check), replace(first, rule=rule)):
+        assert run(times, known=[known])[1].saved == []
     pushed = replace(first, pushed_by="somebody")
     unverified = replace(first, verified=False)
     other = replace(first, key=replace(first.key, fingerprint="another"))

@@ -205,7 +205,7 @@ def abstract(value: Any, *, contents: bool = False) -> Any:
     if is_array:
         array = texts.AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
         if contents and array.dtype in _STEERING and prod(array.shape) <= _MOST_INTEGERS:
-            with suppress(TypeError):  # nothing is known of what is traced
+            with suppress(TypeError, RuntimeError):  # traced, donated, or of other hosts
                 return array.of(value.__array__()) if hasattr(value, "__array__") else array
         return array
     if type(value) not in (dict, list, tuple):

@@ -144,6 +144,9 @@ def test_integers_are_written_behind_an_array_or_come_from_a_file(dtype, numbers
     assert (read["n"], read["o"][0].contents) == (array, (7,))
     assert read_arguments(f"n={array}", {})["n"] == abstract(whole, contents=True) == array
     assert array.integers().tolist() == whole.tolist()
+    donated = jnp.array(whole)
+    donated.delete()
+    assert abstract(donated, contents=True) == AbstractArray((2, 2), dtype)
     bad = ((tmp_path / "none.npy", "there is no file"), (__file__, r"numpy\.save$"))
     for file, words in bad:
         with pytest.raises(InvalidInputError, match=words):

@@ -193,8 +193,8 @@ def _compiled(
     who asks may get another. As it is where that cannot be traced."""
     import jax
 
-    chips: tuple[Chip | None, ...] = (None,) if chip is None else (chip, None)
-    for told in chips:
+    lacks: list[Exception] = []
+    for told in dict.fromkeys((chip, None)):
         try:
             with told_of(told, axes):
                 traced = jax.jit(with_static_grids(build(), given)).trace(*given)
@@ -203,8 +203,8 @@ def _compiled(
             here = {"device_assignment": tuple(jax.devices("cpu")[: prod(axes.values())])}
             return lowered.compile(**{name: here[name] for name in here if name in known})
         except Exception as error:
-            lacks = error
-    raise NotRunError(_root_cause(lacks)) from lacks
+            lacks.append(error)
+    raise NotRunError(_root_cause(lacks[0])) from lacks[0]
 
 
 def _root_cause(error: Exception) -> str:

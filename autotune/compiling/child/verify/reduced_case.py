@@ -82,12 +82,12 @@ class ReducedCase:
         return tolerance.quantised_errors(self.jaxpr)
 
     def run(
-        self, seed: int, dmas: str, level: ProofLevel, left: dict[Any, Any] | None = None
+        self, seed: int, dmas: str, level: ProofLevel, remains: dict[Any, Any] | None = None
     ) -> Run:
         """As the kernel says: outputs that nobody reads, and whether it does without checks."""
         unread = self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
         unchecked = any(call.is_unchecked for call in self._calls)
-        memory = {} if left is None else left
+        memory = {} if remains is None else remains
         return Run(seed, dmas, unread, level, unchecked, memory)
 
     @property

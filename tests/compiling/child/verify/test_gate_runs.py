@@ -154,6 +154,14 @@ def test_a_kernel_that_asks_for_the_tpu_is_run_as_it_is_compiled():
     assert [checked(made, chip=chip).ok for chip in (None, Chip.V5E)] == [True, False]
 
 
+def test_a_kernel_has_its_own_fault_not_that_there_is_no_tpu():
+    def build():
+        raise ValueError("no TPU" if jax.default_backend() == "cpu" else "its own")
+
+    with pytest.raises(interpreter.NotRunError, match="its own"):
+        interpreter._compiled(build, [], Chip.V5E, {})
+
+
 @pytest.mark.slow
 def test_a_kernel_is_no_reference():
     build = by_hand(doubling(right=False), other={"interpret": True})
