@@ -285,6 +285,61 @@ def back_substitution(u: Any, b: Any, *, block: int = 8) -> Any:
     )(_unit_upper(u), b)
 
 
+# Sums of segments of sorted rows by one-hot products; steps that touch no segment are left out.
+
+
+def _segments_body(first: Any, last: Any, id_ref: Any, x_ref: Any, out_ref: Any, acc: Any) -> None:
+    s, i, width = pl.program_id(0), pl.program_id(1), out_ref.shape[0]
+
+    @pl.when(i == 0)
+    def _() -> None:
+        acc[...] = jnp.zeros_like(acc)
+
+    @pl.when((first[i] < (s + 1) * width) & (last[i] >= s * width))
+    def _() -> None:
+        segment = lax.broadcasted_iota(I32, (width, id_ref.shape[1]), 0) + s * width
+        onehot = (segment == id_ref[...]).astype(F32)
+        acc[...] += jnp.dot(onehot, x_ref[...], precision="highest")
+
+    @pl.when(i == pl.num_programs(1) - 1)
+    def _() -> None:
+        out_ref[...] = acc[...]
+
+
+def _sorted_ids(ids: Any, x: Any) -> Any:
+    """A block of rows ends in the first row of a segment; the last quarter is empty."""
+    rows = ids.shape[1]
+    found = np.minimum((np.arange(rows) + 1) * SEGMENTS // rows, SEGMENTS - 1)
+    return np.where(found // 64 == 3, 191, found)[None].astype(np.int32)
+
+
+SEGMENTS = 256
+
+
+@autotune.tunable(
+    rows=[64, 128, 256],
+    segments=[8, 64, 128],
+    values={"ids": _sorted_ids},
+    reference=lambda ids, x: jax.ops.segment_sum(x, ids[0], SEGMENTS),
+)
+def segment_sum(ids: Any, x: Any, *, rows: int = 64, segments: int = 8) -> Any:
+    n, lanes = x.shape
+    return pl.pallas_call(
+        _segments_body,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(SEGMENTS // segments, n // rows),
+            in_specs=[
+                pl.BlockSpec((1, rows), lambda s, i, *_: (0, i)),
+                pl.BlockSpec((rows, lanes), lambda s, i, *_: (i, 0)),
+            ],
+            out_specs=pl.BlockSpec((segments, lanes), lambda s, i, *_: (s, 0)),
+            scratch_shapes=[pltpu.VMEM((segments, lanes), F32)],
+        ),
+        out_shape=jax.ShapeDtypeStruct((SEGMENTS, lanes), F32),
+    )(ids[0, ::rows], ids[0, rows - 1 :: rows], ids, x)
+
+
 # A 3 x 3 convolution of images; rows and their halo come by a copy into one of two buffers.
 
 
@@ -336,6 +391,44 @@ def image_convolution(x: Any, w: Any, *, block: int = 4) -> Any:
         ],
         compiler_params=order("arbitrary"),
     )(jnp.pad(x, ((1, 1), (1, 1), (0, 0))), w)
+
+
+# The eight largest of each row and their places, merged block by block.
+
+K = 8
+
+
+def _top_body(x_ref: Any, eight_ref: Any, place_ref: Any, *, columns: int) -> None:
+    c, block = pl.program_id(1), x_ref.shape[1]
+
+    @pl.when(c == 0)
+    def _() -> None:
+        eight_ref[...] = jnp.full_like(eight_ref, -jnp.inf)
+        place_ref[...] = jnp.zeros_like(place_ref)
+
+    place = lax.broadcasted_iota(I32, x_ref.shape, 1) + c * block
+    new = jnp.where(place < columns, x_ref[...], -jnp.inf)
+    pool = jnp.concatenate([eight_ref[...], new], axis=1)
+    places = jnp.concatenate([place_ref[...], place], axis=1)
+    for k in range(K):
+        top = pool.max(1, keepdims=True)
+        at = jnp.where(pool == top, places, 2**30).min(1, keepdims=True)
+        eight_ref[:, k : k + 1], place_ref[:, k : k + 1] = top, at
+        pool = jnp.where((pool == top) & (places == at), -jnp.inf, pool)
+
+
+@autotune.tunable(rows=[8, 16], block=[128, 256, 512], reference=lambda x: lax.top_k(x, K))
+def top_k(x: Any, *, rows: int = 8, block: int = 128) -> Any:
+    height, columns = x.shape
+    out = pl.BlockSpec((rows, K), lambda r, c: (r, 0))
+    return pl.pallas_call(
+        functools.partial(_top_body, columns=columns),
+        grid=(height // rows, pl.cdiv(columns, block)),
+        in_specs=[pl.BlockSpec((rows, block), lambda r, c: (r, c))],
+        out_specs=[out, out],
+        out_shape=[jax.ShapeDtypeStruct((height, K), t) for t in (x.dtype, I32)],
+        compiler_params=order("parallel", "arbitrary"),
+    )(x)
 
 
 # A product with a sparse matrix of dense blocks: rows of blocks of unlike lengths, one is empty.
@@ -510,6 +603,54 @@ def four_bits(x: Any, w: Any, scales: Any, *, m: int = 64, n: int = 128, groups:
     )(x, w, scales)
 
 
+# Rows of a table by their numbers, several copies in flight.
+
+
+def _gather_body(ids: Any, table: Any, out_ref: Any, sems: Any, *, flight: int) -> None:
+    block = out_ref.shape[0]
+    first = pl.program_id(0) * block
+
+    def copy(t: Any) -> Any:
+        return pltpu.make_async_copy(
+            table.at[ids[first + t]], out_ref.at[t], sems.at[lax.rem(t, flight)]
+        )
+
+    def step(t: Any, carry: Any) -> Any:
+        @pl.when(t >= flight)
+        def _() -> None:
+            copy(t - flight).wait()
+
+        copy(t).start()
+        return carry
+
+    def drain(t: Any, carry: Any) -> Any:
+        copy(t).wait()
+        return carry
+
+    lax.fori_loop(0, block, step, 0)
+    lax.fori_loop(block - flight, block, drain, 0)
+
+
+@autotune.tunable(
+    block=[8, 16, 32, 64],
+    flight=[4, 8],
+    values={"ids": lambda ids, table: np.arange(ids.shape[0]) * 7919 % table.shape[0]},
+    reference=lambda ids, table: table[ids],
+)
+def gather_rows(ids: Any, table: Any, *, block: int = 8, flight: int = 4) -> Any:
+    return pl.pallas_call(
+        functools.partial(_gather_body, flight=flight),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(ids.shape[0] // block,),
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=pl.BlockSpec((block, *table.shape[1:]), lambda i, *_: (i, 0, 0)),
+            scratch_shapes=[pltpu.SemaphoreType.DMA((flight,))],
+        ),
+        out_shape=jax.ShapeDtypeStruct((ids.shape[0], *table.shape[1:]), table.dtype),
+    )(ids, table)
+
+
 # The sum of each row, in parts; how many there are is a constant. The problem is too long to be run
 # as it is, and so is the copy that brings the rows.
 
@@ -543,6 +684,56 @@ def sum_of_parts(x: Any, w: Any, *, block: int = 8) -> Any:
         out_shape=jax.ShapeDtypeStruct((x.shape[0], 128), F32),
         scratch_shapes=[pltpu.VMEM((block, COLUMNS), F32), pltpu.SemaphoreType.DMA],
     )(x, w)
+
+
+# A product of which each device has a part, summed over devices; a pipeline in the body fetches.
+
+
+def _pipeline_body(x_hbm: Any, w_hbm: Any, out_hbm: Any, acc_ref: Any, *, block: int) -> None:
+    i, steps = pl.program_id(0), x_hbm.shape[1] // 128
+
+    def inner(x_ref: Any, w_ref: Any, out_ref: Any) -> None:
+        part = jnp.dot(x_ref[...], w_ref[...], precision="highest")
+        acc_ref[...] = part + jnp.where(pl.program_id(0) == 0, 0.0, acc_ref[...])
+
+        @pl.when(pl.program_id(0) == steps - 1)
+        def _() -> None:
+            out_ref[...] = acc_ref[...]
+
+    pltpu.emit_pipeline(
+        inner,
+        grid=(steps,),
+        in_specs=[
+            pl.BlockSpec((block, 128), lambda k: (i, k)),
+            pl.BlockSpec((128, w_hbm.shape[1]), lambda k: (k, 0)),
+        ],
+        out_specs=[pl.BlockSpec((block, w_hbm.shape[1]), lambda k: (i, 0))],
+    )(x_hbm, w_hbm, out_hbm)
+
+
+@autotune.tunable(
+    block=[16, 32, 64],
+    mesh={"tensor": 2},
+    dims="m k, k n",
+    reference=lambda x, w: jnp.dot(x, w, precision="highest"),
+)
+def divided_product(x: Any, w: Any, *, block: int = 16) -> Any:
+    def product(x: Any, w: Any) -> Any:
+        shape = (x.shape[0], w.shape[1])
+        part = pl.pallas_call(
+            functools.partial(_pipeline_body, block=block),
+            grid=(x.shape[0] // block,),
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)] * 2,
+            out_specs=pl.BlockSpec(memory_space=pl.ANY),
+            out_shape=jax.ShapeDtypeStruct(shape, F32),
+            scratch_shapes=[pltpu.VMEM((block, w.shape[1]), F32)],
+            compiler_params=order("parallel"),
+        )(x, w)
+        return lax.psum(part, "tensor")
+
+    by, mesh = jax.sharding.PartitionSpec, jax.sharding.get_abstract_mesh()
+    specs = {"in_specs": (by(None, "tensor"), by("tensor")), "out_specs": by()}
+    return jax.shard_map(product, mesh=mesh, check_vma=False, **specs)(x, w)
 
 
 # Every device gets the rows of all: they go around the ring, a step at a time.
