@@ -27,6 +27,7 @@ from autotune_service.app import MissBuffer
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import publish, running, until
 
+ROOT = Path(__file__).parents[2]
 WAIT_S = 1.0
 
 
@@ -187,6 +188,35 @@ def test_a_database_that_goes_right_after_a_push(used, secret, monkeypatch):
         monkeypatch.setattr(used, "push", then_gone)
         status, _, body = push(service, secret, 0)
         assert (status, body.get("records")) == (200, 1), body
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "a process of the service is killed",
+        "the whole service is killed",
+        "the parent of its processes is killed",
+        "the SQLite file is locked",
+        "the disk is full",
+        "PostgreSQL is killed",
+        "a worker is killed in its job",
+    ],
+)
+def test_a_fault_under_load_loses_nothing(fault):
+    """The exit code says whether anything was lost, doubled, or answered otherwise than before."""
+    load = ("1", "1") if "worker" in fault else ("2", "4")  # a job is slow where others are busy
+    command = [sys.executable, "-m", "benchmarks", "service_faults", "--only", fault]
+    done = subprocess.run(
+        [*command, "--writers", load[0], "--readers", load[1]],
+        cwd=ROOT,
+        env={**os.environ, "AUTOTUNE_SERVICE_WAIT_S": "1"},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 2:
+        pytest.skip(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_clock_that_is_wrong_by_400_days_loses_nothing(database, secret, monkeypatch):
