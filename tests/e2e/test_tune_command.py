@@ -1,12 +1,16 @@
 """``autotune tune`` with the real TPU compiler: a workload, from its file to its records."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from autotune.domain.codec import to_data
 from autotune_db import open_store
 from tests.servers.commands import autotune, autotune_here
+from tests.servers.service import until
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +35,12 @@ shape = "1024"
 kernel = "vector_add"
 shape = "n=65536"
 chips = ["v5e", "v9"]
+"""
+HEARS_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from autotune.cli.main import main
+main()
 """
 TUNE = ("tune", "model.toml", "--trials", "3")
 
@@ -85,3 +95,26 @@ def test_what_is_finished_is_neither_compiled_nor_verified_again(tuned):
     history = json.loads(autotune_here("history", "--trials", "--json", cwd=folder).stdout)
     assert [len(key["trials"]) for key in history] == [3, 3, 3]
     assert [p["verification_s"] for p in report["problems"]] == [0.0, 0.0, 0.0]
+
+
+def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
+    (tmp_path / "model.toml").write_text(WORKLOAD)
+    command = [*TUNE[:3], "7", "--full", "--db", "test.db"]
+
+    def trials():
+        with open_store(str(tmp_path / "test.db"), create=True) as store:
+            return {
+                (key.key, one.number) for key in store.history() for one in store.trials(key.key)
+            }
+
+    with subprocess.Popen(
+        [sys.executable, "-c", HEARS_CTRL_C, *command], cwd=tmp_path, stderr=subprocess.PIPE
+    ) as run:
+        until(lambda: len(trials()) >= 3 or run.poll() is not None)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=120)
+    assert run.returncode == 130 and b"Traceback" not in errors, errors
+    saved = trials()
+    assert 3 <= len(saved) < 21
+    assert autotune(*command, cwd=tmp_path).returncode == 1
+    assert saved < trials() and len(trials()) == 21

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from autotune.domain.key import Chip
-from autotune.domain.token import WRITER
+from autotune.domain.token import READER, WRITER
 from autotune_db import open_store
 from tests.samples.dashboard import CHECKS, estimated, evil_key, trial, wanted
 from tests.samples.database import key_id
@@ -207,6 +207,18 @@ class TestOwnDatabase:
             page.wait_for_timeout(100)
             assert page.evaluate("window.evil") is None, path
             assert page.locator("main img").count() == 0, path
+
+    def test_a_closed_service_is_opened_with_a_token(self, browser, store, database):
+        secret = store.tokens.create("reader", READER, None)[1]
+        with running(database, closed=True) as service:
+            until(lambda: service.get("/v1/misses", secret)[0] == 200)
+            for seen in seen_in(browser, service):
+                page = seen.open("/keys/1")
+                page.get_by_label("Your token").fill(secret)
+                page.get_by_role("button", name="Sign in").click()
+                expect(page.get_by_role("heading", name="Search")).to_be_visible()
+                expect(page.locator("[data-said]")).to_contain_text("best trial 9.5 µs")
+                seen.wrong[:] = [line for line in seen.wrong if "401" not in line]
 
 
 def test_the_reference_of_the_http_interface(seen):
