@@ -81,24 +81,29 @@ def test_a_kernel_of_a_package_passes(name):
     assert verdict.ok is True, verdict
 
 
-@pytest.mark.parametrize(
-    ("name", "line", "old", "new"),
-    [pytest.param(n, *rest, id=f"{n}-{fault}-{rest[0]}") for n, fault, *rest in FAULTS],
-)
-def test_a_copy_with_a_fault_does_not(name, line, old, new):
-    """Refused; or it cannot be run, which is not verified either."""
-    lines = source_of(name).splitlines(keepends=True)
+def edited(name: str, source: str, line: int, old: str, new: str) -> str:
+    """With a text that begins in this line, and is no part of a longer name, replaced."""
+    lines = source.splitlines(keepends=True)
     before, after = "".join(lines[: line - 1]), "".join(lines[line - 1 :])
     if old.splitlines()[0] not in lines[line - 1]:
         pytest.skip(f"{CASES[name]['module']} is of another version")
     start, end = after.index(old), after.index(old) + len(old)
     assert start < len(lines[line - 1]), "the text stands in a later line"
-    within = (
-        re.match(r"\w\w", after[start - 1 : start + 1]),
-        re.match(r"\w\w", after[end - 1 : end + 1]),
-    )
-    assert not any(within), "the text is a part of a longer name"
-    source = before + after[:start] + new + after[end:]
+    borders = after[start - 1 : start + 1], after[end - 1 : end + 1]
+    assert not any(re.match(r"\w\w", border) for border in borders), "a part of a longer name"
+    return before + after[:start] + new + after[end:]
+
+
+@pytest.mark.parametrize(
+    ("name", "edits"),
+    [pytest.param(n, rest, id=f"{n}-{fault}-{rest[0]}") for n, fault, *rest in FAULTS],
+)
+def test_a_copy_with_a_fault_does_not(name, edits):
+    """Refused; or it cannot be run, which is not verified either. A fault that needs several edits
+    has one behind the other, none of which adds a line."""
+    source = source_of(name)
+    for edit in zip(edits[::3], edits[1::3], edits[2::3], strict=True):
+        source = edited(name, source, *edit)
     compile(source, name, "exec")
     verdict = verdict_on(name, source)
     assert verdict.ok is not True, verdict
