@@ -108,17 +108,20 @@ def tuned_workload(
 
 
 def undeclared_line(kernel: workloads.UndeclaredKernel) -> str:
-    grid = "x".join(map(str, kernel.grid))
-    blocks = " ".join("[" + ",".join(map(str, block)) + "]" for block in kernel.blocks)
     limit = f" of {mebibytes(kernel.limit_bytes)}" if kernel.limit_bytes else ""
     return (
         f"not declared: {kernel.name}, {kernel.weight:g} times"
         + f", of {kernel.source}" * bool(kernel.source)
         + f", on {kernel.core}" * bool(kernel.core)
-        + f", grid {grid}" * bool(grid)
-        + f", blocks {blocks}" * bool(blocks)
+        + ", and a pipeline".join(map(_blocks_text, (kernel, *kernel.pipelines)))
         + f", VMEM {mebibytes(kernel.vmem_bytes)}{limit}" * bool(kernel.vmem_bytes)
     )
+
+
+def _blocks_text(cut: Any) -> str:
+    grid = "x".join(str(size or "?") for size in cut.grid)
+    blocks = " ".join("[" + ",".join(map(str, block)) + "]" for block in cut.blocks)
+    return f", grid {grid}" * bool(grid) + f", blocks {blocks}" * bool(blocks)
 
 
 def model_times(tuned: Sequence[TuningResult]) -> list[dict[str, Any]]:

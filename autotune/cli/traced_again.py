@@ -101,8 +101,12 @@ def _compared(before: Collected, after: Collected) -> list[Named]:
     for when, collected in (("before", before), ("after", after)):
         made = [(str(p), p.config, p.weight) for p in collected.problems]
         for kernel in collected.undeclared:
-            grid, *cuts = ("x".join(map(str, sizes)) for sizes in (kernel.grid, *kernel.blocks))
-            cut = f"grid={grid},blocks={' '.join(cuts)}"
+            grids = [
+                (kernel.grid, *kernel.blocks),
+                *((p.grid, *p.blocks) for p in kernel.pipelines),
+            ]
+            texts = [["x".join(map(str, sizes)) for sizes in each] for each in grids]
+            cut = " ".join(f"grid={grid},blocks={' '.join(cuts)}" for grid, *cuts in texts)
             made.append((" ".join((kernel.name, *kernel.operands)), cut, kernel.weight))
         for name, blocks, weight in made:
             call = calls.setdefault(name, {"call": name, "weight": 0.0, "before": "", "after": ""})

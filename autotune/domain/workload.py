@@ -76,6 +76,14 @@ def option_text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """An ``emit_pipeline``: its ``grid`` on a core (0: decided by data), ``blocks`` it copies."""
+
+    grid: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UndeclaredKernel:
     """A ``pallas_call`` that no declaration is known of. ``core``: what a kernel for a mesh of
     cores runs on; ``source``: the file and line that make the call; ``scope``: where in the model;
@@ -91,6 +99,7 @@ class UndeclaredKernel:
     operands: OmitDefault[tuple[str, ...]] = ()
     grid: tuple[int, ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
+    pipelines: OmitDefault[tuple[Pipeline, ...]] = ()
     scratch: OmitDefault[tuple[str, ...]] = ()
     vmem_bytes: int = 0
     limit_bytes: int | None = None
@@ -233,6 +242,8 @@ def workload_text(workload: Workload) -> str:
         lines += ["", "[[problem]]", *_fields(problem)]
     for kernel in workload.undeclared:
         lines += ["", "[[undeclared]]", *_fields(kernel)]
+        for pipeline in kernel.pipelines:
+            lines += ["", "[[undeclared.pipelines]]", *_fields(pipeline)]
     return "\n".join(lines) + "\n"
 
 
@@ -370,12 +381,13 @@ _OF_UNDECLARED: dict[str, _Reader] = {
     "grid": _sizes,
     "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),
+    "pipelines": lambda n, ps: tuple(Pipeline(**_read(p, _OF_UNDECLARED)) for p in _list(n, ps)),
     **dict.fromkeys(("vmem_bytes", "limit_bytes"), _size),
 }
 
 
-def _fields(value: WorkloadProblem | UndeclaredKernel) -> list[str]:
-    names = [name for name in type(value).__dataclass_fields__ if name != "line"]
+def _fields(value: WorkloadProblem | UndeclaredKernel | Pipeline) -> list[str]:
+    names = [n for n in type(value).__dataclass_fields__ if n not in ("line", "pipelines")]
     pairs = [(name, getattr(value, name)) for name in names]
     return [f"{name} = {_toml(given)}" for name, given in pairs if given not in ("", None, ())]
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from operator import attrgetter
 from typing import Any
@@ -17,9 +18,9 @@ from autotune.compiling.child.trace.calls import (
     walked,
 )
 from autotune.compiling.child.trace.pallas_call import compiler_params, name_of
-from autotune.compiling.child.trace.scalars import open_jaxpr
+from autotune.compiling.child.trace.scalars import open_jaxpr, pipeline_steps
 from autotune.domain.problem import bits
-from autotune.domain.workload import UndeclaredKernel
+from autotune.domain.workload import Pipeline, UndeclaredKernel
 
 MARK = "autotune-call-"
 """The scope of a decorated function's call is called so, and by the number of the call."""
@@ -75,6 +76,7 @@ class PallasCall:
     limit_bytes: int | None
     flags: str = ""
     scratch: tuple[BlockedArray, ...] = ()
+    pipelines: tuple[Pipeline, ...] = ()
     core: str = ""
     source: str = field(default="", compare=False)
     scope: str = field(default="", compare=False)
@@ -94,6 +96,7 @@ class PallasCall:
             operands=tuple(map(str, self.operands)),
             grid=self.grid if self.batch == 1 else (self.batch, *self.grid),
             blocks=tuple(operand.block for operand in self.operands),
+            pipelines=self.pipelines,
             scratch=tuple(map(str, self.scratch)),
             vmem_bytes=sum(
                 buffered * prod(array.block) * bits(array.dtype) // 8
@@ -170,6 +173,7 @@ def _read(
         limit_bytes=params.get("vmem_limit_bytes"),
         flags=str(getattr(eqn.params["compiler_params"], "flags", None) or ""),
         scratch=tuple(_scratch(body, mapping.num_scratch_operands)),
+        pipelines=tuple(_pipelines(body, ())),
         core="+".join(dict.fromkeys(cores_of(eqn))),
         source=_source(eqn),
         scope=scope,
@@ -199,6 +203,26 @@ def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
             yield BlockedArray(
                 shape, str(var.aval.dtype), shape, "vmem" if space == "default" else space
             )
+
+
+def _pipelines(jaxpr: Any, blocks: tuple[tuple[int, ...], ...]) -> Iterator[Pipeline]:
+    """``blocks``: that the buffers of the scope around it have room for."""
+    for eqn in open_jaxpr(jaxpr).eqns:
+        is_loop = blocks and eqn.primitive.name in ("scan", "while")
+        steps = pipeline_steps(eqn, {}) if is_loop else ()
+        if steps:
+            yield Pipeline(grid=tuple(size or 0 for size in steps), blocks=blocks)
+        for inner, _ in inner_jaxprs(eqn, [None]):
+            scoped = eqn.primitive.name == "run_scoped"  # a loop in a pipeline's only looks ahead
+            yield from _pipelines(inner, _buffered(inner) if scoped else () if steps else blocks)
+
+
+def _buffered(scope: Any) -> tuple[tuple[int, ...], ...]:
+    """Buffers of several blocks stand ahead of their semaphores."""
+    avals = [v.aval for v in open_jaxpr(scope).invars]
+    avals = [aval for aval in avals if "sem" in memory_space(aval) or len(aval.shape) > 1]
+    ahead = [tuple(a.shape[1:]) for a, after in pairwise(avals) if "sem" in memory_space(after)]
+    return tuple(filter(None, ahead))
 
 
 def _source(eqn: Any) -> str:

@@ -10,13 +10,14 @@ from jax.experimental import pallas as pl
 
 import autotune
 from autotune.cli.collect import hlo_kernels
+from autotune.cli.reports import undeclared_line
 from autotune.compiling.child import declarations, known_kernels
 from autotune.compiling.child.collecting import collect
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.declaring.discovery import installed_kernels
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.workload import read_workload
+from autotune.domain.workload import Workload, read_workload, workload_text
 
 MODEL = """
 import jax, jax.numpy as jnp
@@ -135,16 +136,18 @@ def product(x):
     layer = lambda x, _: (matmul(x, x, block_shape=(256, 128), block_k=512), None)
     return jax.lax.scan(layer, x, length=3)[0]
 
-def pipelined(x):
-    def body(x_ref, o_ref):
+def pipelined(x, n):
+    def body(n_ref, x_ref, o_ref):
         def inner(x_ref, o_ref):
             o_ref[...] = x_ref[...] * 2
         spec = pl.BlockSpec((64, 128), lambda i: (i, 0))
         pltpu.emit_pipeline(inner, grid=(4,), in_specs=[spec], out_specs=[spec])(x_ref, o_ref)
-    whole = pl.BlockSpec(memory_space=pl.ANY)
+        spec, grid = pl.BlockSpec((32, 128), lambda _, i: (i, 0)), (1, n_ref[0])
+        pltpu.emit_pipeline(inner, grid=grid, in_specs=[spec], out_specs=[spec])(x_ref, o_ref)
+    whole, words = pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pltpu.SMEM)
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     with jax.named_scope("layer"):
-        return pl.pallas_call(body, in_specs=[whole], out_specs=whole, out_shape=shape)(x)
+        return pl.pallas_call(body, in_specs=[words, whole], out_specs=whole, out_shape=shape)(n, x)
 
 def scattered(x):
     from jax.experimental.pallas import tpu_sc
@@ -302,11 +305,15 @@ def test_integers_that_a_model_knows_are_in_its_problems(tmp_path):
 
 
 def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
-    (found,) = collected(tmp_path, "pipelined", "x=f32[256,128]", Chip.V5E).undeclared
-    assert found.scratch == ("float32[2,64,128]",) * 2
-    assert found.vmem_bytes == 2 * 2 * 64 * 128 * 4
-    assert (found.scope, found.operands) == ("layer", ("float32[256,128]",) * 2)
-    line = next(n for n, text in enumerate(MODEL.split("\n"), 1) if "in_specs=[whole]" in text)
+    (found,) = collected(tmp_path, "pipelined", "x=f32[256,128],n=i32[1]", Chip.V5E).undeclared
+    assert found.scratch == ("float32[2,64,128]",) * 2 + ("float32[2,32,128]",) * 2
+    assert [p.grid for p in found.pipelines] == [(4,), (1, 0)]
+    assert [p.blocks for p in found.pipelines] == [((64, 128), (64, 128)), ((32, 128), (32, 128))]
+    assert "and a pipeline, grid 1x?, blocks [32,128] [32,128]" in undeclared_line(found)
+    assert read_workload(workload_text(Workload(undeclared=(found,)))).undeclared == (found,)
+    assert found.vmem_bytes == 2 * 2 * (64 + 32) * 128 * 4
+    assert (found.scope, found.operands[1:]) == ("layer", ("float32[256,128]",) * 2)
+    line = next(n for n, text in enumerate(MODEL.split("\n"), 1) if "in_specs=[words" in text)
     assert found.source == f"{tmp_path / 'model.py'}:{line}"
 
 

@@ -292,3 +292,24 @@ def _numpy_type(dtype: Any) -> Any:
     """int32 arithmetic is done in 64 bits: indices never wrap on purpose."""
     kind = np.dtype(dtype)
     return np.int64 if np.issubdtype(kind, np.integer) else kind
+
+
+def pipeline_steps(loop: Any, counted: Mapping[Any, Any]) -> Sequence[int | None]:
+    """Steps of each axis of an ``emit_pipeline``. Only a loop is left of one, which ends by
+    counting on from the last axis: a count that has come to the steps of its axis becomes 0, and
+    that of the axis before goes on."""
+    eqns = open_jaxpr(loop.params.get("body_jaxpr", loop.params.get("jaxpr"))).eqns
+    tests = {eqn.outvars[0]: eqn.invars for eqn in eqns if eqn.primitive.name == "eq"}
+    wider = {id(e.outvars[0]): e for e in eqns if e.primitive.name == "convert_element_type"}
+    steps: list[Any] | None = None
+    for eqn in eqns:
+        if eqn.primitive.name == "select_n" and len(eqn.invars) == 3:
+            chosen, count, other = eqn.invars
+            if hasattr(chosen, "val"):  # the last axis is always counted
+                steps = []
+            elif steps is not None and getattr(other, "val", None) == 0:
+                compared, size = tests.get(chosen, (None, None))
+                is_count = count in (compared, *getattr(wider.get(id(compared)), "invars", ()))
+                size = size.val if hasattr(size, "val") else counted.get(size)
+                steps[:0] = [size] if is_count else []
+    return [None if size is None else int(size) for size in steps or ()]

@@ -218,7 +218,7 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
         loops=turns,
         ways=(*ways, *narrow_sums(call.params["jaxpr"], terms)),
         ends=(*walked_ends, *ends),
-        pipelines=tuple(size for loop in loops for size in _pipeline(loop, known)),
+        pipelines=tuple(size for loop in loops for size in scalars.pipeline_steps(loop, known)),
         source=scalars.source_of(call.params["jaxpr"]),
     )
 
@@ -267,27 +267,6 @@ def _count(jaxpr: Any, made: dict[Any, Any]) -> None:
             for inner, _ in inner_jaxprs(eqn, [None]):
                 made.update(zip(scalars.parameters(eqn, inner), given, strict=False))
                 _count(inner, made)
-
-
-def _pipeline(loop: Any, counted: Mapping[Any, Any]) -> Sequence[int | None]:
-    """Steps of each axis of an ``emit_pipeline``. Only a loop is left of one, which ends by
-    counting on from the last axis: a count that has come to the steps of its axis becomes 0, and
-    that of the axis before goes on."""
-    eqns = scalars.open_jaxpr(loop.params.get("body_jaxpr", loop.params.get("jaxpr"))).eqns
-    tests = {eqn.outvars[0]: eqn.invars for eqn in eqns if eqn.primitive.name == "eq"}
-    wider = {id(e.outvars[0]): e for e in eqns if e.primitive.name == "convert_element_type"}
-    steps: list[Any] | None = None
-    for eqn in eqns:
-        if eqn.primitive.name == "select_n" and len(eqn.invars) == 3:
-            chosen, count, other = eqn.invars
-            if hasattr(chosen, "val"):  # the last axis is always counted
-                steps = []
-            elif steps is not None and getattr(other, "val", None) == 0:
-                compared, size = tests.get(chosen, (None, None))
-                is_count = count in (compared, *getattr(wider.get(id(compared)), "invars", ()))
-                size = size.val if hasattr(size, "val") else counted.get(size)
-                steps[:0] = [size] if is_count else []
-    return [None if size is None else int(size) for size in steps or ()]
 
 
 class Coverage:
