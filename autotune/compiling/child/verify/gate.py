@@ -265,11 +265,11 @@ def _run_in(
     """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
     is not what runs on a TPU."""
     proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
-    problems, left = [case.problem for case in cases], dict[Any, Any]()
+    problems, remains = [case.problem for case in cases], dict[Any, Any]()
     # The first problem has its DMAs late and early, the second early.
     in_turn = cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
     for seed, case, dmas in zip(count(), _runs(cases), in_turn, strict=False):
-        run = case.run(seed, dmas, level, left)
+        run = case.run(seed, dmas, level, remains)
         what = f"{run}, {case.problem}"
         try:
             difference = case.compared(run, meter)

@@ -21,9 +21,9 @@ _FIRST = 4  # dimensions, of pages and rows, that are compared for many accesses
 @contextmanager
 def watched(unread: Sequence[int]) -> Iterator[list[str]]:
     """The first race in any of the calls: JAX itself remembers whether the last has one. Without
-    DMAs that move nothing, which up to jax 0.12 race with all others, and without ``unread`` arrays
-    in HBM, which are numbered as they are allocated: the inputs, then the outputs that share no
-    memory with an input."""
+    DMAs that move nothing, which up to jax 0.12 race with all others, and without two writes of
+    ``unread`` arrays in HBM, which are numbered as they are allocated: the inputs, then the outputs
+    that share no memory with an input."""
     from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
     from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
 
@@ -127,14 +127,14 @@ def _check(
     def checked(state: Any, *args: Any, **more: Any) -> None:
         given = signature.bind(state, *args, **more).arguments
         buffer, place = given["buffer_key"], given["rnge"]
-        is_unwatched = str(buffer[0]).lower() in ("hbm", "any") and int(buffer[1]) in ids
-        if is_unwatched or any(map(_is_empty, place)):
+        is_unread = str(buffer[0]).lower() in ("hbm", "any") and int(buffer[1]) in ids
+        if any(map(_is_empty, place)):
             return
         clock = getattr(given["clock"], "clock", given["clock"])
         history = vars(state).setdefault("autotune_history", _History())
         with history.lock:
             reads, writes = history.reads[buffer], history.writes[buffer]
-            before = (writes, reads) if is_write else (writes,)
+            before = (writes, reads)[is_write and is_unread : 1 + is_write]
             others = [other for each in before for other in each.unordered(clock, place)]
             (writes if is_write else reads).add(clock, place)
         if not raced and any(_ranges_overlap(place, other) for other in others):

@@ -74,6 +74,22 @@ def test_what_nobody_reads_may_be_written_by_both_cores_and_what_is_read_may_not
 
 
 @pytest.mark.slow
+def test_what_the_kernel_reads_back_of_a_dropped_result_may_race():
+    def build(rows):
+        def body(x, out, spare, scratch):
+            pltpu.sync_copy(x, spare)
+            pltpu.sync_copy(spare, scratch)
+            out[...] = 2 * scratch[...]
+
+        shapes = [jax.ShapeDtypeStruct((n, LANES), jnp.float32) for n in (rows, ROWS)]
+        outputs = {"out_specs": [BLOCK, ANYWHERE], "out_shape": shapes}
+        call = call_of(body, rows, scratch=True, other=outputs, dimension_semantics=("parallel",))
+        return lambda x: call(x)[0]
+
+    assert checked(kernel(build, lambda x: 2 * x)).check == "race"
+
+
+@pytest.mark.slow
 def test_a_race_in_a_call_before_the_last_is_one():
     def build(rows):
         def twice(x):
