@@ -101,10 +101,8 @@ def _compared(before: Collected, after: Collected) -> list[Named]:
     for when, collected in (("before", before), ("after", after)):
         made = [(str(p), p.config, p.weight) for p in collected.problems]
         for kernel in collected.undeclared:
-            grids = [
-                (kernel.grid, *kernel.blocks),
-                *((p.grid, *p.blocks) for p in kernel.pipelines),
-            ]
+            of_each = ((p.grid, *p.blocks) for p in kernel.pipelines)
+            grids = [(kernel.grid, *kernel.blocks), *of_each]
             texts = [["x".join(map(str, sizes)) for sizes in each] for each in grids]
             cut = " ".join(f"grid={grid},blocks={' '.join(cuts)}" for grid, *cuts in texts)
             made.append((" ".join((kernel.name, *kernel.operands)), cut, kernel.weight))
