@@ -158,6 +158,25 @@ def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster, tmp_path):
         assert all(isinstance(one.result().answer, CompileFailed) for one in compiled(pool, 4))
 
 
+def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was_under_way(
+    cluster, tmp_path, monkeypatch
+):
+    asked, database = tmp_path / "asked", tmp_path / "trials.db"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "50")
+    add_nodes(cluster, 2)
+    with start_driver(cluster, database) as driver:
+        for _ in range(10):
+            driver.stdout.readline()
+        driver.kill()
+    with start_driver(cluster, database) as again:
+        told, _ = again.communicate(timeout=12000)
+    assert told.splitlines()[-1] == "72 trials"  # all that the space has
+    times = Counter(asked.read_text().splitlines())
+    assert len(times) == 72
+    assert sum(times.values()) - 72 <= 2  # as many as there are slots
+
+
 def test_a_search_over_a_cluster_names_the_jax_of_its_nodes(cluster, tmp_path):
     add_nodes(cluster, 1)
     done = autotune(
