@@ -76,7 +76,7 @@ def option_text(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class EmitPipeline:
     """An ``emit_pipeline``: its ``grid`` on a core (0: decided by data), ``blocks`` it copies."""
 
     grid: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class UndeclaredKernel:
     operands: OmitDefault[tuple[str, ...]] = ()
     grid: tuple[int, ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
-    pipelines: OmitDefault[tuple[Pipeline, ...]] = ()
+    pipelines: OmitDefault[tuple[EmitPipeline, ...]] = ()
     scratch: OmitDefault[tuple[str, ...]] = ()
     vmem_bytes: int = 0
     limit_bytes: int | None = None
@@ -381,12 +381,14 @@ _OF_UNDECLARED: dict[str, _Reader] = {
     "grid": _sizes,
     "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),
-    "pipelines": lambda n, ps: tuple(Pipeline(**_read(p, _OF_UNDECLARED)) for p in _list(n, ps)),
+    "pipelines": lambda n, ps: tuple(
+        EmitPipeline(**_read(p, _OF_UNDECLARED)) for p in _list(n, ps)
+    ),
     **dict.fromkeys(("vmem_bytes", "limit_bytes"), _size),
 }
 
 
-def _fields(value: WorkloadProblem | UndeclaredKernel | Pipeline) -> list[str]:
+def _fields(value: WorkloadProblem | UndeclaredKernel | EmitPipeline) -> list[str]:
     names = [n for n in type(value).__dataclass_fields__ if n not in ("line", "pipelines")]
     pairs = [(name, getattr(value, name)) for name in names]
     return [f"{name} = {_toml(given)}" for name, given in pairs if given not in ("", None, ())]

@@ -20,7 +20,7 @@ from autotune.compiling.child.trace.calls import (
 from autotune.compiling.child.trace.pallas_call import compiler_params, name_of
 from autotune.compiling.child.trace.scalars import open_jaxpr, pipeline_steps
 from autotune.domain.problem import bits
-from autotune.domain.workload import Pipeline, UndeclaredKernel
+from autotune.domain.workload import EmitPipeline, UndeclaredKernel
 
 MARK = "autotune-call-"
 """The scope of a decorated function's call is called so, and by the number of the call."""
@@ -76,7 +76,7 @@ class PallasCall:
     limit_bytes: int | None
     flags: str = ""
     scratch: tuple[BlockedArray, ...] = ()
-    pipelines: tuple[Pipeline, ...] = ()
+    pipelines: tuple[EmitPipeline, ...] = ()
     core: str = ""
     source: str = field(default="", compare=False)
     scope: str = field(default="", compare=False)
@@ -205,13 +205,13 @@ def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
             )
 
 
-def _pipelines(jaxpr: Any, blocks: tuple[tuple[int, ...], ...]) -> Iterator[Pipeline]:
+def _pipelines(jaxpr: Any, blocks: tuple[tuple[int, ...], ...]) -> Iterator[EmitPipeline]:
     """``blocks``: that the buffers of the scope around it have room for."""
     for eqn in open_jaxpr(jaxpr).eqns:
         is_loop = blocks and eqn.primitive.name in ("scan", "while")
         steps = pipeline_steps(eqn, {}) if is_loop else ()
         if steps:
-            yield Pipeline(grid=tuple(size or 0 for size in steps), blocks=blocks)
+            yield EmitPipeline(grid=tuple(size or 0 for size in steps), blocks=blocks)
         for inner, _ in inner_jaxprs(eqn, [None]):
             scoped = eqn.primitive.name == "run_scoped"  # a loop in a pipeline's only looks ahead
             yield from _pipelines(inner, _buffered(inner) if scoped else () if steps else blocks)
