@@ -92,7 +92,7 @@ def apply(
     traced = None
     if question is not None:
         place = TracedModel(question, python, repository, [folder for _, folder in tables])
-        traced = place.again(changes, rows, dry_run=dry_run)
+        traced = place.patch(changes, rows, dry_run=dry_run)
     for change in () if dry_run or traced else changes:
         shared.write_file(repository / change.file, change.after)
     _say(changes, refused, traced, dry_run=dry_run, as_json=as_json)

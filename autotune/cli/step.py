@@ -219,7 +219,7 @@ class StepQuestion:
             where = chip.value if len(ways) == 1 else f"{chip} with {python}"
             # A compiler of its own: what a module makes when it is imported is for one slice.
             with (
-                environment(ENVIRONMENT, source),
+                environment_variable(ENVIRONMENT, source),
                 shared.new_pool(**pool, python=python) as compiler,
                 StepProgress(silent=silent) as progress,
             ):
@@ -289,7 +289,7 @@ def _searched() -> str | None:
 
 
 @contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
+def environment_variable(name: str, value: str) -> Iterator[None]:
     """With another value of a variable, for the processes that are started meanwhile."""
     before = os.environ.get(name)
     os.environ[name] = value

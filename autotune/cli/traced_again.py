@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from autotune.cli.collect import calls_of
 from autotune.cli.shared import write_file
-from autotune.cli.step import StepQuestion, environment
+from autotune.cli.step import StepQuestion, environment_variable
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import Collected
 from autotune.domain.errors import AutotuneError, InvalidInputError
@@ -36,7 +36,7 @@ class TracedModel(NamedTuple):
     repository: Path
     folders: Sequence[Path]
 
-    def again(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named:
+    def patch(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named:
         """Changes the repository, or a copy; each call then, and which rows none runs. ``error``:
         why that is not known."""
         chip = self.question.chips[0]
@@ -89,7 +89,7 @@ class TracedModel(NamedTuple):
         try:
             here = Path(moved(Path.cwd()))
             here = here if here.is_dir() else project  # a copy has no hidden folders
-            with environment("PYTHONPATH", os.pathsep.join(paths)), chdir(here):
+            with environment_variable("PYTHONPATH", os.pathsep.join(paths)), chdir(here):
                 return calls_of(ref, words, chip, python, likely=likely)
         except AutotuneError as error:
             return Collected([], [], str(error))

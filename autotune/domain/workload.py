@@ -381,9 +381,7 @@ _OF_UNDECLARED: dict[str, _Reader] = {
     "grid": _sizes,
     "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),
-    "pipelines": lambda n, ps: tuple(
-        EmitPipeline(**_read(p, _OF_UNDECLARED)) for p in _list(n, ps)
-    ),
+    "pipelines": lambda n, v: tuple(EmitPipeline(**_read(p, _OF_UNDECLARED)) for p in _list(n, v)),
     **dict.fromkeys(("vmem_bytes", "limit_bytes"), _size),
 }
 

@@ -76,7 +76,7 @@ def traced(tmp_path, monkeypatch):
 
     def with_trace(collected):
         monkeypatch.setattr("autotune.cli.traced_again.calls_of", lambda *_, **__: collected)
-        return project, lambda changes: model.again(changes, [], dry_run=True)
+        return project, lambda changes: model.patch(changes, [], dry_run=True)
 
     return with_trace
 

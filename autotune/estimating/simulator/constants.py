@@ -145,9 +145,9 @@ def was_timed(name: str) -> bool:
 
 def _unlike(chip: str, parts_us: Mapping[str, float], steps: int) -> float:
     shown: dict[str, float] = bars()["shown"][chip]["value"]
-    own_us = {part: parts_us.get(part, 0.0) for part in shown}
-    whole_us = sum(own_us.values()) or math.inf
-    beyond = sum(max(0.0, us / whole_us - shown[part]) for part, us in own_us.items())
+    shown_us = {part: parts_us.get(part, 0.0) for part in shown}
+    whole_us = sum(shown_us.values()) or math.inf
+    beyond = sum(max(0.0, us / whole_us - shown[part]) for part, us in shown_us.items())
     more = max(0.0, steps / whole_us - 1 / _bar("shortest step", chip))
     return _bar("part", chip) * beyond + _bar("other", "step") * more
 

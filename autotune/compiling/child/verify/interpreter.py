@@ -194,9 +194,9 @@ def _compiled(
     import jax
 
     lacks: list[Exception] = []
-    for told in dict.fromkeys((chip, None)):
+    for attached in dict.fromkeys((chip, None)):
         try:
-            with told_of(told, axes):
+            with told_of(attached, axes):
                 traced = jax.jit(with_static_grids(build(), given)).trace(*given)
             lowered = traced.lower(lowering_platforms=("cpu",))
             known = inspect.signature(lowered.compile).parameters
