@@ -161,7 +161,7 @@ class Tunable(Generic[P, R]):
         listener = LISTENER.get()
         if listener is None:
             return self.function(*given, **kwargs, **values)
-        with listener.called(self.ref(*args, **kwargs)):
+        with listener.called(self.ref, args, kwargs):
             return self.function(*given, **kwargs, **values)
 
     def __get__(self, instance: Any, owner: type | None = None) -> "Tunable[..., R]":

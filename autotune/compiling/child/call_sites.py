@@ -12,6 +12,7 @@ from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 from autotune.compiling.child.chips import patched
+from autotune.compiling.child.known_numbers import KnownNumbers
 from autotune.compiling.child.pallas_calls import MACHINERY, PallasCall, operands_of
 from autotune.compiling.child.trace.calls import as_any_kernel
 from autotune.compiling.child.trace.pallas_call import name_of
@@ -43,7 +44,8 @@ class Site:
 class CallSites:
     """By kernel name and operands: transformations of JAX make a call anew, but keep these."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: KnownNumbers) -> None:
+        self._numbers = numbers
         self._running: dict[FrameType, dict[str, Any]] = {}
         self._can_be: dict[CodeType, bool] = {}
         self._sites: dict[Any, list[Site]] = {}
@@ -51,8 +53,14 @@ class CallSites:
 
     def of(self, call: PallasCall) -> list[Site]:
         """The functions that made a call, the innermost first."""
-        sites = self._sites.get((call.name, call.operands), [])
-        return [replace(site, sizes=tuple(self._sizes[site.function])) for site in sites]
+        return [
+            replace(
+                site,
+                arguments={n: self._numbers.filled(v) for n, v in site.arguments.items()},
+                sizes=tuple(self._sizes[site.function]),
+            )
+            for site in self._sites.get((call.name, call.operands), [])
+        ]
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -104,6 +112,8 @@ class CallSites:
             if function is not None and given is not None:
                 count += "." not in frame.f_code.co_qualname  # methods of all layers may be there
                 self._sizes.setdefault(function, {}).update(sizes)
+                for value in given.values():
+                    self._numbers.note(value)
                 yield Site(function, given, tuple(_records(frame.f_locals.values())))
             frame = frame.f_back
 

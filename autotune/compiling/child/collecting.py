@@ -15,9 +15,10 @@ from autotune.compiling.child.call_sites import CallSites
 from autotune.compiling.child.declarations import declared
 from autotune.compiling.child.devices import meshed
 from autotune.compiling.child.known_kernels import KnownKernels
+from autotune.compiling.child.known_numbers import KnownNumbers
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.pallas_calls import MARK, ModelCalls
-from autotune.declaring.calls.listening import LISTENER
+from autotune.declaring.calls.listening import LISTENER, MakeRef
 from autotune.declaring.calls.text import AbstractArray, read_arguments
 from autotune.domain.compilers import Collected, DeclaredCall
 from autotune.domain.key import Chip, KernelRef
@@ -39,8 +40,7 @@ def collect(
     """Each kernel with how often the function runs it; ``declare``: with a declaration of those
     that have none, where one can be made. Raises ``LoadError``."""
     function, given = called(loader, ref)
-    sites = CallSites() if declare else None
-    return kernels_of(function, (), given, loader, catalogue, chip, sites, likely)[1]
+    return kernels_of(function, (), given, loader, catalogue, chip, likely, declare=declare)[1]
 
 
 def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -58,11 +58,14 @@ def kernels_of(
     loader: Loader,
     catalogue: Mapping[str, KernelRef],
     chip: Chip | None = None,
-    sites: CallSites | None = None,
     likely: Sequence[Config] = (),
+    *,
+    declare: bool = False,
 ) -> tuple[Exception | None, Collected]:
     """Each kernel with how often such a call runs it, and what ended the trace before its end.
     What has no arrays among the arguments is static."""
+    import jax
+
     placed = [str(place) for place in range(len(args))]
     given = {**dict(zip(placed, args, strict=True)), **kwargs}
     dynamic = {name: value for name, value in given.items() if has_arrays(value)}
@@ -74,17 +77,19 @@ def kernels_of(
 
     tries: list[tuple[Heard, Any]] = []
     for surroundings in _surroundings(chip):
+        heard = Heard()
+        sites = CallSites(heard.numbers) if declare else None
         with sites.noted() if sites is not None else nullcontext():
-            tries.append(_traced(step, dynamic, surroundings))
+            tries.append((heard, _traced(step, dynamic, surroundings, heard)))
         if not isinstance(tries[-1][1], Exception):
             break
-    traced = [attempt for attempt in tries if not isinstance(attempt[1], Exception)]
-    heard, closed = (traced or tries)[0]
+    heard, closed = tries[0 if isinstance(tries[-1][1], Exception) else -1]
     if isinstance(closed, Exception):
         errors = dict.fromkeys(f"{type(error).__name__}: {error}" for _, error in tries)
         return closed, Collected(
             heard.untraced(), [], "; or, told otherwise of the chip, ".join(errors)
         )
+    heard.numbers.learn(closed, jax.tree_util.tree_leaves(dynamic))
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
     with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
@@ -119,18 +124,20 @@ def _surroundings(chip: Chip | None) -> Iterator[AbstractContextManager[Any]]:
 
 
 def _traced(
-    step: Callable[[Any], Any], arrays: Any, surroundings: AbstractContextManager[Any]
-) -> tuple["Heard", Any]:
-    """What was heard, and the jaxpr, or what it was ended by."""
+    step: Callable[[Any], Any],
+    arrays: Any,
+    surroundings: AbstractContextManager[Any],
+    heard: "Heard",
+) -> Any:
+    """The jaxpr, or what it was ended by."""
     import jax
 
-    heard = Heard()
     token = LISTENER.set(heard)
     try:
         with surroundings, _meshes_in_trace():
-            return heard, jax.make_jaxpr(step)(arrays)
+            return jax.make_jaxpr(step)(arrays)
     except Exception as error:
-        return heard, error
+        return error
     finally:
         LISTENER.reset(token)
 
@@ -148,7 +155,7 @@ def _named(
     heard: "Heard", calls: ModelCalls, known: KnownKernels, sites: CallSites | None
 ) -> Collected:
     problems = [
-        _of_ref(heard.calls[number], weight=float(times)) for number, times in calls.marked.items()
+        _of_ref(heard.call(number), weight=float(times)) for number, times in calls.marked.items()
     ]
     left = dict(calls.runs_by_call)
     tuned = dict.fromkeys(heard.problems, 0)
@@ -193,32 +200,42 @@ class Heard:
     """A listener that marks what a decorated function does with the number of its call."""
 
     def __init__(self) -> None:
-        self.calls: list[KernelRef] = []
+        self.numbers = KnownNumbers()
+        self.calls: list[tuple[KernelRef, MakeRef, Any]] = []
         self.problems: list[tuple[KernelRef, Problem]] = []
 
-    def called(self, ref: KernelRef) -> AbstractContextManager[Any]:
+    def called(self, ref: MakeRef, args: Any, kwargs: Any) -> AbstractContextManager[Any]:
         import jax
 
-        self.calls.append(ref)
+        self.calls.append((ref(*args, **kwargs), ref, (args, kwargs)))
+        self.numbers.note((args, kwargs))
         scope: AbstractContextManager[Any] = jax.named_scope(f"{MARK}{len(self.calls) - 1}")
         return scope
+
+    def call(self, number: int) -> KernelRef:
+        """With the numbers that are known at the end of the trace."""
+        ref, make, given = self.calls[number]
+        args, kwargs = filled = self.numbers.filled(given)
+        return ref if filled is given else make(*args, **kwargs)
 
     def asked(self, ref: KernelRef, problem: Problem) -> None:
         self.problems.append((ref, problem))
 
     def untraced(self) -> list[WorkloadProblem]:
         """What is known without the whole: loops are not counted."""
-        named = [_of_ref(ref, 1.0) for ref in self.calls]
+        named = [_of_ref(ref, 1.0) for ref, *_ in self.calls]
         asked = [workload_problem(f"{r.path}:{r.attribute}", p, 1.0) for r, p in self.problems]
         return merged([*named, *asked])
 
 
 def _abstract(value: Any) -> Any:
-    """With JAX's abstract arrays, in dataclasses that JAX knows as trees as well."""
+    """With JAX's abstract arrays, or known integers, in dataclasses that JAX knows as trees too."""
     import jax
 
     def leaf(part: Any) -> Any:
         is_array = isinstance(part, AbstractArray)
+        if is_array and part.contents is not None:
+            return part.integers()
         return jax.ShapeDtypeStruct(part.shape, part.dtype) if is_array else part
 
     return jax.tree_util.tree_map(leaf, value)

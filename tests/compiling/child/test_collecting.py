@@ -47,9 +47,14 @@ def double(x, *, block=256):
 def counted(x, lengths, *, block=256):
     return double(x, block=block)
 
-def known(x):
+def known(x, given):
     import numpy as np
-    return counted(x, np.int32([3, 5])) + counted(x, x[0, :2].astype("int32"))
+    def inside(x, lengths, by=0):
+        layer = lambda x, _: (counted(x, lengths + by), None)
+        return jax.lax.scan(layer, x, length=2)[0]
+    x = jax.jit(inside)(x, np.int32([3, 5])) + counted(x, given)
+    x = jax.jit(inside, static_argnames="by")(x, jnp.full(2, 4), by=1)
+    return counted(x, x[0, :2].astype("int32"))
 
 @jax.custom_vjp
 def differentiable(x):
@@ -299,9 +304,15 @@ def test_whose_blocks_are_no_argument_is_not_declared(tmp_path):
 
 
 def test_integers_that_a_model_knows_are_in_its_problems(tmp_path):
-    found = [one.args for one in collected(tmp_path, "known", "x=f32[256,256]").problems]
+    """Through a ``jit`` and a loop, constants, computed and given."""
+    found = collected(tmp_path, "known", "x=f32[256,256], given=i32[2]@[7, 9]").problems
     call = "x=float32[256,256], lengths=int32[2]"
-    assert found == [f"{call}@[3, 5]", call]
+    assert {one.args: one.weight for one in found} == {
+        f"{call}@[3, 5]": 2,
+        f"{call}@[7, 9]": 1,
+        f"{call}@[5, 5]": 2,
+        call: 1,
+    }
 
 
 def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
@@ -455,21 +466,21 @@ class Doubled:
     rows: int = 64
     block: int = 128  # which nothing reads
 
-    def __call__(self, x, scale):
-        def body(x, scale, out):
+    def __call__(self, x, scale, rows):
+        def body(x, scale, rows, out):
             _, gradients = jax.vjp(lambda x, s: (x * s[:, None]).sum(1), x[...], scale[...])
             of_x, of_scale = gradients(scale[...])  # for JAX, scale lies where it was made
             out[...] = of_x + of_scale[:, None]
         spec = pl.BlockSpec((self.rows, x.shape[1]), lambda i: (i, 0))
-        specs = [spec, pl.BlockSpec((self.rows,), lambda i: (i,))]
+        specs = [spec, *[pl.BlockSpec((self.rows,), lambda i: (i,))] * 2]
         grid, shape = (x.shape[0] // self.rows,), jax.ShapeDtypeStruct(x.shape, x.dtype)
         return pl.pallas_call(body, grid=grid, in_specs=specs, out_specs=spec, out_shape=shape)(
-            x, scale)
+            x, scale, rows)
 
 def step(x):
-    return Doubled(128)(x, jnp.ones(512))
+    return jax.jit(Doubled(128))(x, jnp.ones(512), jnp.arange(512) // 256)
 
-def doubled_ref(x, scale):
+def doubled_ref(x, scale, rows):
     return x + scale
 
 def product_ref(x):
@@ -489,10 +500,11 @@ def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypat
     ref = KernelRef(path=place, attribute="step", call="x=f32[512,128]")
     (made,) = collect(Loader(), ref, Chip.V6E, {}, declare=True).declarations
     assert (made.name, made.imports) == ("Doubled", ("autotune", "own_kernels"))
-    assert "def {name}(x, scale, *, rows=128)" in made.code
+    assert "def {name}(x, scale, rows, *, rows_size=128)" in made.code
+    assert made.args.endswith(f"rows=int32[512]@{[0] * 256 + [1] * 256}")  # known in its jit, too
     assert "own_kernels.Doubled.__call__(" in made.code
     assert "# reference=own_kernels.doubled_ref," in made.code and "product_ref" not in made.code
-    assert "self=own_kernels.Doubled(rows=rows, block=128)" in made.code
+    assert "self=own_kernels.Doubled(rows=rows_size, block=128)" in made.code
 
 
 SERVED = """

@@ -140,7 +140,16 @@ class TracedCall:
 def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[TracedCall]:
     """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs, in
     the order of the program. Those in a branch that is not taken run 0 times."""
-    return _calls(jaxpr, known, Boundary.of(jaxpr), 1)
+    return _calls(jaxpr, known, Boundary.of(jaxpr), 1, None)
+
+
+def values_in(jaxpr: Any, known: Sequence[Any]) -> dict[Any, Any]:
+    """By variable, in the functions that it calls too, the integers that follow from ``known``
+    inputs. Of a function that is traced once for several calls those of the first."""
+    values: dict[Any, Any] = {}
+    for _ in _calls(jaxpr, known, Boundary.of(jaxpr), 1, values):
+        pass
+    return values
 
 
 def _used(plain: Any) -> frozenset[Any]:
@@ -156,8 +165,13 @@ def _variables(atoms: Iterable[Any]) -> frozenset[Any]:
 
 
 def _calls(
-    jaxpr: Any, known: Sequence[Any], boundary: Boundary, runs: int | None
+    jaxpr: Any,
+    known: Sequence[Any],
+    boundary: Boundary,
+    runs: int | None,
+    every: dict[Any, Any] | None,
 ) -> Iterator[TracedCall]:
+    """``every``: takes the value of each variable, integers alone."""
     plain = open_jaxpr(jaxpr)
     values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
     values.update(constants(jaxpr))
@@ -171,13 +185,18 @@ def _calls(
         if call is not None:
             yield TracedCall(eqn=call, known=inputs, boundary=boundary, runs=runs)
             continue
-        folded = known_values(eqn, inputs)
+        is_taken = every is None or all(map(_is_whole, eqn.outvars))
+        folded = known_values(eqn, inputs) if is_taken else [None]
         if all(value is not None for value in folded):
             values.update(zip(eqn.outvars, folded, strict=True))
             continue
         for inner, times in inner_jaxprs(eqn, inputs):
             passed = _passed(eqn, inputs)
-            yield from _calls(inner, passed, boundary.inside(eqn, inner), _product(runs, times))
+            within, often = boundary.inside(eqn, inner), _product(runs, times)
+            yield from _calls(inner, passed, within, often, every)
+    for var, number in values.items() if every is not None else ():
+        if number is not None and _is_whole(var):
+            every.setdefault(var, number)
 
 
 def inner_jaxprs(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
@@ -258,6 +277,10 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     if any(_is_placed(other) or as_pallas_call(other) is not None for other in (eqn, *inner)):
         return [None] * len(eqn.outvars)
     return compute(eqn, list(inputs))
+
+
+def _is_whole(var: Any) -> bool:
+    return getattr(getattr(var.aval, "dtype", None), "kind", "") in "biu"
 
 
 def _is_small(var: Any) -> bool:
