@@ -11,15 +11,8 @@ from autotune.cli.step import step_question, workload_and_args
 from autotune.cli.traced_again import TracedModel
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
-from autotune.publishing.checking.selection import selected
 from autotune.tables.description import Description, descriptions
-from autotune.tables.export import (
-    FileChange,
-    Refused,
-    TableExport,
-    known_config,
-    packages_folder,
-)
+from autotune.tables.export import FileChange, Refused, TableExport, packages_folder
 from autotune.tables.formatting import formatted
 from autotune.tables.table import Named
 from autotune.wording.output import echo
@@ -76,8 +69,8 @@ def apply(
         )
     changes, refused, rows = list[FileChange](), Refused(), list[tuple[Description, Record]]()
     for table, _ in tables:
-        of_table = selected(record for record in records if table.takes(record.key.kernel))
         export = TableExport(name=table.name, python=python, repository=repository)
+        of_table = [record for record in records if table.takes(record.key.kernel)]
         exported = export.of(of_table, exact=True)
         changes += [
             formatted(change, repository, python)
@@ -85,16 +78,11 @@ def apply(
             if change.before != change.after
         ]
         refused += exported.refused
-        left = dict(exported.refused)
-        rows += [(table, record) for record in of_table if known_config(record).source not in left]
+        rows += [(table, record) for record in exported.records]
     for change in () if dry_run else changes:
         shared.check_writable(repository / change.file)
-    traced = None
-    if question is not None:
-        place = TracedModel(question, python, repository, [folder for _, folder in tables])
-        traced = place.patch(changes, rows, dry_run=dry_run)
-    for change in () if dry_run or traced else changes:
-        shared.write_file(repository / change.file, change.after)
+    place = TracedModel(question, python, repository, [folder for _, folder in tables])
+    traced = place.patch(changes, rows, dry_run=dry_run)
     _say(changes, refused, traced, dry_run=dry_run, as_json=as_json)
     sys.exit(0 if changes and not refused and not (traced and traced["error"]) else 1)
 
@@ -140,11 +128,15 @@ def _of_model(traced: Named) -> Iterator[str]:
         return
     yield f"traced for {traced['chip']}"
     for call in traced["calls"]:
-        old, new = (call[when].split(",") for when in ("before", "after"))
-        changed = [[part for part in a if part not in b] for a, b in ((old, new), (new, old))]
-        if any(" and " in part for part in (*old, *new)):  # of several configs, in whole
-            changed = [old, new]
-        said = " → ".join(",".join(parts) or "nothing" for parts in changed)
+        old, new, texts = (
+            call["configs_before"],
+            call["configs_after"],
+            [call["before"], call["after"]],
+        )
+        if len(old) == len(new) == 1:  # of several configs, in whole
+            a, b = (text.split(",") for text in texts)
+            texts = [",".join(p for p in x if p not in y) for x, y in ((a, b), (b, a))]
+        said = " → ".join(text or "nothing" for text in texts)
         if old == new:
             said = f"{call['after'] or 'what it asks for itself'}, as before"
         yield f"{call['weight']:g} × {call['call']}: {said}"

@@ -90,7 +90,7 @@ def export(
         from autotune.tables.export import TableExport
 
         exported = TableExport(name=form, python=python, table=table).of(records)
-        records, refused = records[: exported.rows], exported.refused
+        records, refused = list(exported.records), exported.refused
         is_written = bool(exported.text)
         if is_written:
             shared.write_file(file, exported.text)

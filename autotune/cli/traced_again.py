@@ -31,18 +31,21 @@ Rows = Sequence[tuple[Description, Record]]
 class TracedModel(NamedTuple):
     """A function, with the packages in ``folders`` of a ``repository``."""
 
-    question: StepQuestion
+    question: StepQuestion | None
     python: str
     repository: Path
     folders: Sequence[Path]
 
-    def patch(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named:
+    def patch(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named | None:
         """Changes the repository, or a copy; each call then, and which rows none runs. ``error``:
-        why that is not known."""
-        chip = self.question.chips[0]
+        why that is not known. None: no model is asked for."""
+        question, before = self.question, Collected([], [], "no model")
+        chip = question.chips[0] if question else None
         of_chip = [(table, record) for table, record in rows if record.key.chip == chip]
         likely = tuple(dict.fromkeys(record.config for _, record in of_chip))
-        before = after = self._calls(self.repository, likely)
+        if question is not None:
+            before = self._calls(question, self.repository, likely)
+        after = before
         with tempfile.TemporaryDirectory(prefix="autotune-patched-") as folder:
             project = self.repository
             if dry_run:
@@ -50,8 +53,10 @@ class TracedModel(NamedTuple):
                 project = self._copied(Path(folder).resolve(), changes) if changes else project
             for change in changes:
                 write_file(project / change.file, change.after)
-            if changes and not before.error:
-                after = self._calls(project, likely)
+            if question and changes and not before.error:
+                after = self._calls(question, project, likely)
+        if question is None:
+            return None
         error = after.error and f"{'before' if before.error else 'with'} the patch: {after.error}"
         return {
             "chip": chip,
@@ -75,14 +80,16 @@ class TracedModel(NamedTuple):
                 raise InvalidInputError(f"{file} is a link out of a copy of the project: {remedy}")
         return project
 
-    def _calls(self, project: Path, likely: tuple[Config, ...]) -> Collected:
+    def _calls(
+        self, question: StepQuestion, project: Path, likely: tuple[Config, ...]
+    ) -> Collected:
         """With ``project`` wherever the repository is named."""
 
         def moved(text: object) -> str:
             place = rf"(?<![\w./-]){re.escape(str(self.repository))}(?![\w.-])"
             return re.sub(place, str(project), str(text))
 
-        given, chip = self.question.ref, self.question.chips[0]
+        given, chip = question.ref, question.chips[0]
         ref, words = replace(given, path=moved(given.path)), ProblemWords(call=moved(given.call))
         paths = [*map(moved, self.folders), *filter(None, [os.environ.get("PYTHONPATH")])]
         python = str(Path(shutil.which(self.python) or self.python).absolute())
@@ -96,7 +103,7 @@ class TracedModel(NamedTuple):
 
 
 def _compared(before: Collected, after: Collected) -> list[Named]:
-    """Blocks are empty where a call is not made, or asks for tuned ones itself."""
+    """No configs: a call is not made, or asks for tuned ones itself."""
     calls: dict[str, dict[str, Any]] = {}
     for when, collected in (("before", before), ("after", after)):
         made = [(str(p), p.config, p.weight) for p in collected.problems]
@@ -107,9 +114,12 @@ def _compared(before: Collected, after: Collected) -> list[Named]:
             cut = " ".join(f"grid={grid},blocks={' '.join(cuts)}" for grid, *cuts in texts)
             made.append((" ".join((kernel.name, *kernel.operands)), cut, kernel.weight))
         for name, blocks, weight in made:
-            call = calls.setdefault(name, {"call": name, "weight": 0.0, "before": "", "after": ""})
-            call[when] = " and ".join(dict.fromkeys(filter(None, [call[when], blocks])))
+            new = {"call": name, "weight": 0.0, "configs_before": [], "configs_after": []}
+            call = calls.setdefault(name, new)
+            call[f"configs_{when}"] += [blocks] * (blocks not in ("", *call[f"configs_{when}"]))
             call["weight"] += weight * (when == "after")
+    for call in calls.values():
+        call |= {when: " and ".join(call[f"configs_{when}"]) for when in ("before", "after")}
     return list(calls.values())
 
 

@@ -68,10 +68,10 @@ class FileChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
     """``text``: what to write; empty where nothing could be. ``changes``: of files, where they are
-    changed in place. ``rows``: how many are in it."""
+    changed in place. ``records``: those that are in it."""
 
     text: str
-    rows: int
+    records: Sequence[Record]
     refused: Refused
     changes: Sequence[FileChange] = ()
 
@@ -103,7 +103,7 @@ class TableExport:
         begins so. Raises ``AutotuneError`` where the whole cannot be written."""
         records = selected(records)
         forms = [format_named(self.name)] if exact else formats_named(self.name)
-        text, count, changes = "", 0, list[FileChange]()
+        text, written, changes = "", dict[int, Record](), list[FileChange]()
         for form in forms:
             of_form = [record for record in records if form.takes(record.key.kernel)]
             rows: _Rows = [row for record in of_form for row in self._rows(form, record)]
@@ -113,12 +113,14 @@ class TableExport:
                 text += _TEXTS[form.syntax](form, rows)
             else:
                 changes += self._changes(form, rows)
-            count += len({id(record) for record, _ in rows})
+            written |= {id(record): record for record, _ in rows}
         for record in records:
             if not any(form.takes(record.key.kernel) for form in forms):
                 self._refuse(record, f"{self.name} has no table of {record.key.kernel}")
         text += "".join(change.patch for change in changes)
-        return Export(text=text, rows=count, refused=self._refused, changes=changes)
+        refused = dict(self._refused)
+        done = [record for record in written.values() if known_config(record).source not in refused]
+        return Export(text=text, records=done, refused=self._refused, changes=changes)
 
     def _refuse(self, record: Record, why: str) -> None:
         self._refused.append((known_config(record).source, why))

@@ -283,7 +283,16 @@ FORMS: dict[str, Any] = {
         "written": bool,
         "model?": {
             "chip": Chip,
-            "calls": [{"call": str, "weight": float, "before": str, "after": str}],
+            "calls": [
+                {
+                    "call": str,
+                    "weight": float,
+                    "before": str,
+                    "after": str,
+                    "configs_before": [str],
+                    "configs_after": [str],
+                }
+            ],
             "unreached": [{"record": str, "has_call": bool}],
             "error": str,
         },

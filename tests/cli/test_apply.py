@@ -109,6 +109,7 @@ def test_a_model_is_traced_before_and_after(project):
     (call,) = found["calls"]
     assert call["before"] == "block_q=128,block_kv=128,block_kv_compute=128"
     assert call["after"] == "block_q=256,block_kv=512,block_kv_compute=256"
+    assert (call["configs_before"], call["configs_after"]) == ([call["before"]], [call["after"]])
     assert (call["weight"], found["error"]) == (1, "")
     dead = {" ".join(row["record"].split(",")[:3]): row["has_call"] for row in found["unreached"]}
     shapes = "jax_splash_attention heads=4 kv_heads=4 seq=512", "heads=4 kv_heads=4 seq=1024"
@@ -190,7 +191,7 @@ def test_configs_of_a_call_are_told_apart_and_so_is_the_chip(
     step = 'chips = ["v6e", "v7x"]\nstep = "model.py:attend"\n[[problem]]\n'
     (project / "model.toml").write_text(f'{step}kernel = "k"\n')
     changes = [FileChange(file="a.txt", before="", after="changed\n")]
-    export = Export(text="", rows=1, refused=[], changes=changes)
+    export = Export(text="", records=[], refused=[], changes=changes)
     traces = [
         Collected([WorkloadProblem(kernel="k", config=config) for config in configs], [])
         for configs in (before, after)

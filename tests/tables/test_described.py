@@ -105,7 +105,7 @@ def test_a_package_of_the_field_takes_our_blocks(table, tmp_path):
     record = _record_of(table.configs(row)[0][0])
     export = TableExport(name=table.name, python=python, repository=tmp_path)
     exported = export.of([record], exact=True)
-    assert (exported.rows, exported.refused) == (1, [])
+    assert (len(exported.records), exported.refused) == (1, [])
     git = partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True)
     git(["git", "init", "-q"])
     git(["git", "apply", "-"], input=exported.text)

@@ -102,7 +102,7 @@ def test_a_patch_changes_the_table_and_nothing_else(site):
     given = [_quantized(m=640, first=512), _quantized(m=4096), _quantized(Chip.V7X, m=64)]
     given.append(_older(_quantized(m=4096, first=128)))
     export = _exported("tpu-inference", *given)
-    assert (export.rows, export.refused) == (3, [])
+    assert (len(export.records), export.refused) == (3, [])
     assert (site / FILE).read_text() == before
     subprocess.run(["patch", "-p1"], input=export.text, text=True, cwd=site, check=True)
     after = (site / FILE).read_text()
@@ -366,7 +366,7 @@ def test_a_repository_takes_the_patch(repository):
 
 @pytest.mark.usefixtures("site")
 def test_the_name_of_the_format_may_be_whole(tmp_path):
-    assert _exported(NAME, _quantized()).rows == 1
+    assert _exported(NAME, _quantized()).records
     with pytest.raises(InvalidInputError, match="unknown format 'triton'"):
         _exported("triton", _quantized())
 

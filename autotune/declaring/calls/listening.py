@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from autotune.domain.key import KernelRef
 from autotune.domain.problem import Problem
 
-
 MakeRef = Callable[..., KernelRef]
 
 

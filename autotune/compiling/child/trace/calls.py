@@ -194,9 +194,9 @@ def _calls(
             passed = _passed(eqn, inputs)
             within, often = boundary.inside(eqn, inner), _product(runs, times)
             yield from _calls(inner, passed, within, often, every)
-    for var, number in values.items() if every is not None else ():
-        if number is not None and _is_whole(var):
-            every.setdefault(var, number)
+    if every is not None:
+        whole = {v: n for v, n in values.items() if n is not None and _is_whole(v)}
+        every.update({v: n for v, n in whole.items() if v not in every})
 
 
 def inner_jaxprs(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
