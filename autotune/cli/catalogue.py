@@ -2,7 +2,7 @@
 
 import click
 
-from autotune.cli.shared import json_option, one_compiler, print_json
+from autotune.cli.shared import interpreter_options, json_option, one_compiler, print_json
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeKernel
 from autotune.domain.key import Chip, aliases
@@ -11,13 +11,19 @@ from autotune.wording.output import echo
 
 @click.command()
 @click.argument("name", required=False)
+@interpreter_options
 @json_option
-def kernels(name: str | None, as_json: bool) -> None:
-    """List the installed kernels, or describe the one called NAME (or path/to/file.py:NAME)."""
+def kernels(name: str | None, python: str, as_json: bool) -> None:
+    """List the installed kernels, or describe the one called NAME (or path/to/file.py:NAME).
+
+    Of the packages that kernels are of: which release --python has, and with which they were tried.
+    """
+    from autotune.compiling.environments.environment import releases
     from autotune.declaring.discovery import catalogue
+    from autotune.tables.hooks import PACKAGES
 
     if name is not None:
-        _describe(name, as_json)
+        _describe(name, python, as_json)
         return
     refs = catalogue()
     if as_json:
@@ -25,14 +31,19 @@ def kernels(name: str | None, as_json: bool) -> None:
         return
     for kernel, ref in refs.items():
         echo(f"{kernel:<{max(map(len, refs))}} {ref}")
+    installed = releases(python, PACKAGES)
+    for package in PACKAGES.values():
+        has = installed.get(package.name, "none")
+        tried = " and ".join(package.releases)
+        echo(f"{package.name}: installed {has}, kernels were tried with {tried}", err=True)
 
 
-def _describe(name: str, as_json: bool) -> None:
+def _describe(name: str, python: str, as_json: bool) -> None:
     """Dimensions, dtypes, options and axes: asks a compiler process, which needs JAX."""
     from autotune.declaring.discovery import find_kernel
 
     ref = find_kernel(name)
-    with one_compiler() as pool:
+    with one_compiler(python) as pool:
         spec = pool.ask(DescribeKernel(ref=ref))
     if as_json:
         print_json(to_data(spec))

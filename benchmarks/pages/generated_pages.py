@@ -93,7 +93,7 @@ def parts() -> str:
 def printed(*command: str) -> str:
     """What ``autotune`` prints."""
     done = CliRunner().invoke(cli, command, catch_exceptions=False)
-    lines = (line.rstrip() for line in done.output.rstrip().splitlines())
+    lines = (line.rstrip() for line in done.stdout.rstrip().splitlines())
     return "```\n" + "\n".join(lines) + "\n```"
 
 

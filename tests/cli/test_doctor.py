@@ -86,6 +86,9 @@ def test_a_python_may_print_a_banner(tmp_path):
     python.write_text(f'#!/bin/sh\necho Welcome\n{sys.executable} "$@"\necho Bye\n')
     python.chmod(0o755)
     assert environment.releases(str(python), ["jax"]) == {"jax": version("jax")}
+    said = autotune_here("kernels", "--python", str(python), cwd=tmp_path).stderr
+    assert f"jax: installed {version('jax')}, kernels were tried with 0.10.2" in said
+    assert "\nmaxtext: installed none, kernels were tried with 0.2.5\n" in said
     assert isinstance(environment.probe(str(python)), environment.Interpreter)
 
 
