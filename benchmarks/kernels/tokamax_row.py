@@ -4,12 +4,18 @@
 ``config`` as they stand in tokamax's caches. The problem ``row=3`` is the third of them: the op
 with its config, as a whole. Needs ``tokamax`` in the compiling Python. What a program that is
 compiled here needs at its peak, in MB, is written to the file ``AUTOTUNE_TOKAMAX_MEMORY``.
+
+A cache's key has shapes alone, where lengths, indices and distributions decide what a kernel does.
+What was measured stands in tokamax's argument specs (``arg_specs.py`` beside each op): a row takes
+the arguments of the spec that has its key. What a spec leaves open is filled as tokamax's autotuner
+fills it.
 """
 
+import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial, wraps
 from itertools import chain
 from pathlib import Path
@@ -20,6 +26,7 @@ import numpy as np
 import pydantic
 from tokamax._src import benchmarking, numerics
 from tokamax._src.autotuning import cache
+from tokamax._src.autotuning.arg_spec import ArgSpec
 
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune.compiling.child.tokamax_cache import op_named
@@ -39,9 +46,48 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
     config = pydantic.TypeAdapter(op.config_cls).validate_json(json.dumps(_config(row)))
     (given,) = cache._get_cache_adapter(op).validate_python({json.dumps(row["problem"]): {}})
     op = op.replace(config=config, bypass_device_check=True)
-    kwargs = op.bind(**given).arguments
-    function, arrays = benchmarking.standardize_function(op, kwargs=kwargs, seed=None)
+    function, arrays = benchmarking.standardize_function(op, kwargs=_measured(op, given), seed=None)
     return function, arrays
+
+
+def _measured(op: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that a key's time was measured with. Where several specs have the key, those of
+    the last: its time overwrote the others' when the cache was written."""
+    bound, specs = op.bind(**given), [*_specs(op)]
+    returned = {"return_residuals": given.get("return_residuals", False)}
+    matching = [
+        arguments
+        for spec in specs
+        if (arguments := _bound(op, spec.args | returned))
+        and arguments.autotuning_cache_key == bound.autotuning_cache_key
+    ]
+    if matching:
+        return dict(matching[-1].arguments)
+    decided = {name for spec in specs for name, value in spec.args.items() if _has_contents(value)}
+    for name, value in bound.arguments.items():
+        if name in decided and not _has_contents(value):
+            raise ValueError(f"contents of {name} unknown: no spec of tokamax has this key")
+    return dict(bound.arguments)
+
+
+def _specs(op: Any) -> Iterator[ArgSpec]:
+    name = f"{type(op).__module__.rpartition('.')[0]}.arg_specs"
+    if importlib.util.find_spec(name):
+        lists = (v for v in vars(importlib.import_module(name)).values() if isinstance(v, tuple))
+        yield from (spec for spec in chain(*lists) if isinstance(spec, ArgSpec))
+
+
+def _bound(op: Any, arguments: dict[str, Any]) -> Any:
+    """None where these are arguments of another op of the package."""
+    try:
+        return op.bind(**arguments)
+    except TypeError:
+        return None
+
+
+def _has_contents(value: Any) -> bool:
+    leaves = jax.tree.leaves(value, is_leaf=lambda v: isinstance(v, numerics.ArrayInitializer))
+    return any(isinstance(v, (np.ndarray, numerics.ArrayInitializer)) for v in leaves)
 
 
 def _as_called(op: Any) -> Any:
@@ -74,29 +120,35 @@ def _noting(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inputs(problem: Problem) -> list[Array]:
-    return [_array(n, array) for n, array in enumerate(_row(problem["row"])[1])]
+    arrays = _row(problem["row"])[1]
+    return [_array(arrays, number) for number in range(len(arrays))]
 
 
-def _array(number: int, array: Any) -> Array:
+def _array(arrays: Sequence[Any], number: int) -> Array:
+    array = arrays[number]
     dtype = np.dtype(array.dtype)
-    known = isinstance(array, (np.ndarray, jax.Array)) or (
-        np.issubdtype(dtype, np.integer) and array.size <= _MOST_VALUES
-    )
+    known = _is_concrete(array) or (dtype.kind in "iub" and array.size <= _MOST_VALUES)
     return Array(
         name=f"x{number}",
         shape=tuple(array.shape),
         dtype=dtype.name,
-        values=partial(_values, array) if known else None,
+        values=partial(_values, arrays, number) if known else None,
     )
 
 
-def _values(array: Any) -> Any:
-    """What it holds, or is filled with where it is measured."""
-    if isinstance(array, numerics.ArrayInitializer):
-        array = array(np.random.default_rng(0))
-    elif isinstance(array, jax.ShapeDtypeStruct):
-        array = numerics._int_initializer(np.random.default_rng(0), array.shape, array.dtype)
-    return np.asarray(array)
+def _is_concrete(array: Any) -> bool:
+    return isinstance(array, (np.ndarray, jax.Array))
+
+
+def _values(arrays: Sequence[Any], number: int) -> Any:
+    """What it holds, or is filled with where it is measured: each that holds nothing has a random
+    generator of its own, as in ``numerics.random_initialize``."""
+    array, empty = arrays[number], [n for n, other in enumerate(arrays) if not _is_concrete(other)]
+    if _is_concrete(array):
+        return np.asarray(array)
+    rng = np.random.default_rng(0).spawn(len(empty))[empty.index(number)]
+    is_initializer = isinstance(array, numerics.ArrayInitializer)
+    return np.asarray(array(rng) if is_initializer else numerics._init_array(rng, array))
 
 
 def _function(problem: Problem) -> Callable[..., Any]:
