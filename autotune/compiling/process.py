@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,10 +133,13 @@ class CompilerProcess:
 
     @property
     def underway(self) -> Underway | None:
-        """How far what was asked last is, as the child says. From any thread."""
+        """How far what was asked last is, as the child says, unless the time that was left when it
+        said so is over. From any thread."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            left, *counts = Path(str(self._folder), protocol.UNDERWAY).read_text().split()
-            return Underway(float(left), *map(int, counts))
+            file = Path(str(self._folder), protocol.UNDERWAY)
+            left, *counts = file.read_text().split()
+            left_s = float(left) - max(0.0, time.time() - file.stat().st_mtime)
+            return Underway(left_s, *map(int, counts)) if left_s > 0 else None
         return None
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Running a candidate against its reference on small problems, in the child."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count, cycle, islice, product
+from itertools import chain, count, cycle, islice, product
 from math import inf
 from typing import Any
 
@@ -152,8 +152,7 @@ class _Stages:
 
     def verdict(self, meter: WorkMeter) -> Verdict:
         """Raises ``OverBudgetError``: those of ``short`` are too much."""
-        runs = (run.work for stage in self.run for run in _runs(stage))
-        meter.plan(_work(self.short, _FEWEST_RUNS), runs)
+        meter.plan(_work(self.short, _FEWEST_RUNS), chain.from_iterable(map(_planned, self.run)))
         verdict = _verdict(self.short, meter)
         if verdict.check is FailedCheck.BOUNDS and not self._is_same:
             # A constant of the kernel, a page of 16, may be longer than what was shortened.
@@ -168,7 +167,7 @@ class _Stages:
         # It may be no problem at all, or another program: one that asks what is as long.
         self.short, self.run = self._alike, [self._alike]
         self.remedy = "say with `dims` which of its dimensions are one, or use smaller blocks"
-        meter.plan(_work(self._alike, _FEWEST_RUNS), (run.work for run in _runs(self._alike)))
+        meter.plan(_work(self._alike, _FEWEST_RUNS), _planned(self._alike))
         return _verdict(self._alike, meter)
 
     def _is_alike(self, cases: Iterable[ReducedCase]) -> bool:
@@ -248,6 +247,13 @@ def _runs(cases: Sequence[ReducedCase]) -> Iterable[ReducedCase]:
     return islice(cycle(cases), _FEWEST_RUNS if is_much else _RUNS)
 
 
+def _planned(cases: Sequence[ReducedCase]) -> Iterator[float]:
+    """The work of each run."""
+    yield from (case.compared_work for case in _runs(cases))
+    if cases[0].can_overflow:
+        yield cases[0].work
+
+
 def _verdict(cases: Sequence[ReducedCase], meter: WorkMeter) -> Verdict:
     lacks: list[str] = []
     for level in ProofLevel:
@@ -292,7 +298,7 @@ def _run_in(
                 runs=runs,
                 proof=proof,
             )
-        meter.end_run(case.work)
+        meter.end_run(case.compared_work)
         runs += 1
     lost = cases[0].overflow(level, meter)
     if lost.check:

@@ -95,6 +95,18 @@ class ReducedCase:
         """Of one run; each device of a mesh does its own."""
         return prod(self.axes.values()) * work_of(self._calls)
 
+    @property
+    def compared_work(self) -> float:
+        """With that of the default config, where there is no reference."""
+        return self.work * (1 if self.reference is not None else 2)
+
+    @property
+    def can_overflow(self) -> bool:
+        """Whether the reference takes a maximum, and the declaration gives no numbers that hang
+        together."""
+        has_reference = self.kernel.reference is not None
+        return has_reference and "reduce_max" in self.primitives and not self._hang_together
+
     def compared(self, run: Run, meter: WorkMeter) -> Difference:
         """With the numbers of the run's seed. Raises as ``interpreter.outputs`` does."""
         few, keeps_signs = self.quantised
@@ -157,15 +169,14 @@ class ReducedCase:
         return Difference()
 
     def _large_numbers(self) -> list[Any]:
-        """The least that a softmax without its maximum does not bear; none where the reference
-        takes no maximum, or the declaration gives numbers that hang together."""
-        takes_maximum = "reduce_max" in self.primitives
-        if self.kernel.reference is None or not takes_maximum or self._hang_together:
+        """The least that a softmax without its maximum does not bear; none where there is none."""
+        reference = self.kernel.reference
+        if reference is None or not self.can_overflow:
             return []
         with suppress(Exception):
             for times in _LARGE:
                 given = self._given(0, partial(np.multiply, times))
-                naive = _outputs(without_maximum(self.kernel.reference(self.problem)), given)
+                naive = _outputs(without_maximum(reference(self.problem)), given)
                 if overflow(naive, _outputs(self.reference, given)).check:
                     return given
         return []
