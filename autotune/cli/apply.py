@@ -67,7 +67,11 @@ def apply(
         raise InvalidInputError(
             f"{repository} has no table that is known here: `autotune export` names the formats"
         )
-    changes, refused, rows = list[FileChange](), Refused(), list[tuple[Description, Record]]()
+    changes, refused, rows = (
+        list[FileChange](),
+        Refused(),
+        list[tuple[Description | None, Record]](),
+    )
     for table, _ in tables:
         export = TableExport(name=table.name, python=python, repository=repository)
         of_table = [record for record in records if table.takes(record.key.kernel)]
@@ -79,6 +83,8 @@ def apply(
         ]
         refused += exported.refused
         rows += [(table, record) for record in exported.records]
+    takes = [table.takes for table, _ in tables]
+    rows += [(None, r) for r in records if not any(take(r.key.kernel) for take in takes)]
     for change in () if dry_run else changes:
         shared.check_writable(repository / change.file)
     place = TracedModel(question, python, repository, [folder for _, folder in tables])
@@ -142,6 +148,7 @@ def _of_model(traced: Named) -> Iterator[str]:
         yield f"{call['weight']:g} × {call['call']}: {said}"
     for row in traced["unreached"]:
         why = "its calls run other blocks" if row["has_call"] else "no call has its problem"
+        why = why if row["has_table"] else "no table here is known to have its kernel"
         yield f"no call is seen to run {row['record']}: {why}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -115,6 +116,10 @@ def collect(
         shared.write_file(output, workload_text(replace(workload, problems=beside)))
         problems = counted(len(workload.problems), "problem")
         echo(f"{output}: {problems}, {counted(len(workload.undeclared), 'kernel')} undeclared")
+        if model is not None and ".py:" in model and not error:
+            given = ["--args", words.call] * bool(words.call)
+            asked = [model, *given, *(part for chip in chips for part in ("--chip", chip))]
+            echo(f"its whole step is timed by: autotune step {shlex.join(asked)}", err=True)
     else:
         click.echo(workload_text(workload), nl=False)
     if error:

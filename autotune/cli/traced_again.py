@@ -24,8 +24,8 @@ from autotune.tables.description import Description, NotInCatalogueError
 from autotune.tables.export import FileChange, known_config
 from autotune.tables.table import Named
 
-Rows = Sequence[tuple[Description, Record]]
-"""Records, each with a table that has it."""
+Rows = Sequence[tuple[Description | None, Record]]
+"""Records, each with a table that has it, or None: there is none of its kernel."""
 
 
 class TracedModel(NamedTuple):
@@ -125,19 +125,22 @@ def _compared(before: Collected, after: Collected) -> list[Named]:
 
 def _unreached(rows: Rows, calls: Sequence[WorkloadProblem]) -> list[Named]:
     """A lookup may round to a row: any whose blocks a call runs may be its, if it has none else."""
+    called = {call.kernel for call in calls}
+    rows = [(t, record) for t, record in rows if t or record.key.kernel in called]
     of_rows = [[call for call in calls if _has_row(call, *row)] for row in rows]
     others = [call for call in calls if not any(call in of_row for of_row in of_rows)]
     return [
-        {"record": known_config(record).source, "has_call": bool(of_row)}
-        for (_, record), of_row in zip(rows, of_rows, strict=True)
-        if (record.key.kernel, named(record.config.axes))
+        {"record": known_config(record).source, "has_call": bool(of_row), "has_table": bool(table)}
+        for (table, record), of_row in zip(rows, of_rows, strict=True)
+        if table is None
+        or (record.key.kernel, named(record.config.axes))
         not in [(call.kernel, call.config) for call in of_row or others]
     ]
 
 
-def _has_row(call: WorkloadProblem, table: Description, record: Record) -> bool:
+def _has_row(call: WorkloadProblem, table: Description | None, record: Record) -> bool:
     """Whether one row of a table is for both."""
-    if call.kernel != record.key.kernel or call.args:
+    if table is None or call.kernel != record.key.kernel or call.args:
         return False
     known, parts = known_config(record), ",".join([call.shape, *call.options])
     asked = {**parsed_parts(parts, "problem"), "dtype": call.dtype or ""}

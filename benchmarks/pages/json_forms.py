@@ -293,7 +293,7 @@ FORMS: dict[str, Any] = {
                     "configs_after": [str],
                 }
             ],
-            "unreached": [{"record": str, "has_call": bool}],
+            "unreached": [{"record": str, "has_call": bool, "has_table": bool}],
             "error": str,
         },
     },

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.cli.step import StepQuestion
-from autotune.cli.traced_again import TracedModel
+from autotune.cli.traced_again import TracedModel, _unreached
 from autotune.domain.compilers import Collected
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
@@ -201,6 +201,13 @@ def test_configs_of_a_call_are_told_apart_and_so_is_the_chip(
     monkeypatch.setattr("autotune.cli.traced_again.calls_of", lambda *_, **__: traces.pop(0))
     done = autotune_here("apply", ".", "--workload", "model.toml", cwd=project)
     assert f"traced for v6e\n{len(after)} × k: {said}\n" in done.stdout, done.stderr
+
+
+def test_a_record_of_a_called_kernel_without_a_table_is_told():
+    """As that of a kernel which computes its blocks; what no call is of is no matter here."""
+    rows = [(None, _record(kernel, 1024, b=2)) for kernel in ("k", "other")]
+    (told,) = _unreached(rows, [WorkloadProblem(kernel="k", config="b=2")])
+    assert told["record"].startswith("k ") and not told["has_table"]
 
 
 @pytest.mark.parametrize("asked", [("--args", "x"), ("--model", "m.py:f", "--workload", "run.yml")])
