@@ -27,12 +27,14 @@ _MOST_FUNCTIONS = 8  # on the way to one call, from within
 @dataclass(frozen=True)
 class Site:
     """A function that can be imported, as it was called. ``records``: what it has made of classes
-    with fields, as of sizes that it has chosen itself; ``sizes``: such as it gives to functions of
-    its own, for any of its kernels."""
+    with fields, as of sizes that it has chosen itself; ``chosen``: numbers that it, or a function
+    of its own, has by the name of a parameter; ``sizes``: such as it gives to functions of its own,
+    for any of its kernels."""
 
     function: Callable[..., Any]
     arguments: dict[str, Any]
     records: tuple[Any, ...]
+    chosen: dict[str, int]
     sizes: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -104,9 +106,11 @@ class CallSites:
         return self._can_be[code]
 
     def _on_the_way(self, frame: FrameType | None) -> Iterator[Site]:
-        count, sizes = 0, dict[tuple[int, ...], None]()
+        count, sizes, chosen = 0, dict[tuple[int, ...], None](), dict[str, int]()
         while frame is not None and count < _MOST_FUNCTIONS:
-            sizes[_sizes(frame)] = None
+            numbers = _numbers(frame)
+            sizes[tuple(n for name, n in numbers.items() if SIZE_NAME.search(name))] = None
+            chosen = numbers | chosen
             given = self._running.get(frame)
             function = None if given is None else _imported(frame)
             if function is not None and given is not None:
@@ -114,7 +118,7 @@ class CallSites:
                 self._sizes.setdefault(function, {}).update(sizes)
                 for value in given.values():
                     self._numbers.note(value)
-                yield Site(function, given, tuple(_records(frame.f_locals.values())))
+                yield Site(function, given, tuple(_records(frame.f_locals.values())), chosen)
             frame = frame.f_back
 
 
@@ -130,12 +134,12 @@ def _primitives() -> list[Any]:
     return primitives
 
 
-def _sizes(frame: FrameType) -> tuple[int, ...]:
-    """Arguments of a function that are called as sizes of blocks are."""
+def _numbers(frame: FrameType) -> dict[str, int]:
+    """Parameters of a function that are whole numbers now, whatever it was given."""
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    named = (frame.f_locals.get(name) for name in names if SIZE_NAME.search(name))
-    return tuple(size for size in named if type(size) is int)
+    named = {name: frame.f_locals.get(name) for name in names}
+    return {name: number for name, number in named.items() if type(number) is int}
 
 
 def _records(values: Iterable[Any]) -> Iterator[Any]:

@@ -117,10 +117,18 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
     calls, _ = _traced(site.function, given)
     sizes = sorted({n for a in (*call.operands, *call.scratch) for n in a.block}, reverse=True)
 
-    def makes_same(value: Any) -> bool:
-        made, _ = _traced(site.function, {**given, name: value})
+    def makes_same(**changed: Any) -> bool:
+        made, _ = _traced(site.function, given | changed)
         return len(made) == len(calls) and all(map(PallasCall.alike, made, calls))
 
+    together = {
+        name: number
+        for name, number in site.chosen.items()
+        if name in given and given[name] is None and not _NO_SIZE_NAME.search(name)
+        if number in sizes or SIZE_NAME.search(name)
+    }
+    with suppress(Exception):  # what it refuses
+        given = given | together if together and makes_same(**together) else given
     for name, parameter in inspect.signature(site.function).parameters.items():
         chosen: list[Any] = []
         if given[name] is None or callable(given[name]):
@@ -129,9 +137,9 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
             if SIZE_NAME.search(name):
                 chosen += sizes if "tuple" not in kinds else filter(len, site.sizes)
         for value in chosen:
-            with suppress(Exception):  # what it refuses
+            with suppress(Exception):
                 half = tuple(max(1, n // 2) for n in value) if type(value) is tuple else None
-                if makes_same(value) and (half is None or not makes_same(half)):
+                if makes_same(**{name: value}) and (half is None or not makes_same(**{name: half})):
                     given = {**given, name: value}
                     break
     return given
