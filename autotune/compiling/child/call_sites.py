@@ -116,8 +116,7 @@ class CallSites:
             if function is not None and given is not None:
                 count += "." not in frame.f_code.co_qualname  # methods of all layers may be there
                 self._sizes.setdefault(function, {}).update(sizes)
-                for value in given.values():
-                    self._numbers.note(value)
+                self._numbers.note(*given.values())
                 yield Site(function, given, tuple(_records(frame.f_locals.values())), chosen)
             frame = frame.f_back
 

@@ -208,7 +208,7 @@ class Heard:
         import jax
 
         self.calls.append((ref(*args, **kwargs), ref, (args, kwargs)))
-        self.numbers.note((args, kwargs))
+        self.numbers.note(args, kwargs)
         scope: AbstractContextManager[Any] = jax.named_scope(f"{MARK}{len(self.calls) - 1}")
         return scope
 

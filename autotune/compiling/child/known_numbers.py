@@ -2,6 +2,7 @@
 knows those that are constants, or computed from them."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,39 +17,34 @@ class KnownNumbers:
         self._variables: dict[int, tuple[Any, Any]] = {}  # with what has the id, lest it is freed
         self._values: dict[Any, Any] = {}
 
-    def note(self, tree: Any) -> None:
+    def note(self, *trees: Any) -> None:
         import jax
 
-        for leaf in _leaves(tree):
-            if isinstance(leaf, jax.core.Tracer) and id(leaf) not in self._variables:
-                self._variables[id(leaf)] = leaf, _variable(leaf)
+        for tree in trees:
+            with suppress(Exception):  # of keys without an order, or a class that refuses
+                for leaf in jax.tree_util.tree_leaves(tree):
+                    if isinstance(leaf, jax.core.Tracer):
+                        self._variables.setdefault(id(leaf), (leaf, _variable(leaf)))
 
     def learn(self, closed: Any, given: Sequence[Any]) -> None:
         """``given``: the arguments of what was traced, concrete or not. Nothing but zeros stands
         for what nobody knows."""
-        is_known = [hasattr(array, "__array__") and array.dtype.kind in "biu" for array in given]
-        known = [array if ok else None for array, ok in zip(given, is_known, strict=True)]
+        if not self._variables:
+            return
+        known = [array if hasattr(array, "__array__") else None for array in given]
         self._values = {v: n for v, n in values_in(closed, known).items() if np.any(n)}
 
     def filled(self, tree: Any) -> Any:
-        """With known numbers in the place of what was traced."""
+        """With known numbers in the place of what was traced; the same where there are none."""
         import jax
 
-        def known(leaf: Any) -> Any:
-            _, variable = self._variables.get(id(leaf), (None, None))
-            return self._values.get(variable, leaf)
-
-        changes = any(known(leaf) is not leaf for leaf in _leaves(tree))
-        return jax.tree_util.tree_map(known, tree) if changes else tree
-
-
-def _leaves(tree: Any) -> list[Any]:
-    import jax
-
-    try:
-        return list(jax.tree_util.tree_leaves(tree))
-    except Exception:  # keys without an order, or what a class of others raises
-        return []
+        with suppress(Exception):
+            leaves, form = jax.tree_util.tree_flatten(tree)
+            variables = [self._variables.get(id(leaf), (leaf, None))[1] for leaf in leaves]
+            if not self._values.keys().isdisjoint(variables):
+                pairs = zip(variables, leaves, strict=True)
+                return form.unflatten(self._values.get(*pair) for pair in pairs)
+        return tree
 
 
 def _variable(tracer: Any) -> Any:

@@ -147,8 +147,9 @@ def values_in(jaxpr: Any, known: Sequence[Any]) -> dict[Any, Any]:
     """By variable, in the functions that it calls too, the integers that follow from ``known``
     inputs. Of a function that is traced once for several calls those of the first."""
     values: dict[Any, Any] = {}
-    for _ in _calls(jaxpr, known, Boundary.of(jaxpr), 1, values):
-        pass
+    with suppress(Exception):  # what cannot be computed here, and all after it, is not known
+        for _ in _calls(jaxpr, known, Boundary.of(jaxpr), 1, values):
+            pass
     return values
 
 
@@ -195,8 +196,7 @@ def _calls(
             within, often = boundary.inside(eqn, inner), _product(runs, times)
             yield from _calls(inner, passed, within, often, every)
     if every is not None:
-        whole = {v: n for v, n in values.items() if n is not None and _is_whole(v)}
-        every.update({v: n for v, n in whole.items() if v not in every})
+        every |= {v: n for v, n in values.items() if n is not None and _is_whole(v)} | every
 
 
 def inner_jaxprs(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
