@@ -224,7 +224,7 @@ def _plain(cost: XlaCost | Outcome, chip: ChipInfo) -> Row:
     refusals = {o.name: o.refusal for o in cost.schedule}
     return {
         "estimate_us": whole.time_us or None,
-        "bar": None if whole.collectives else whole.error,
+        "bar": None if whole.untimed else whole.error,
         "xla_us": whole.time_us,
         "relayout_us": relayout_us(whole.operations),
         "limited_by": "XLA",

@@ -192,9 +192,9 @@ class ScheduledOperation:
     is_unsized: OmitDefault[bool] = False
 
     @property
-    def is_collective(self) -> bool:
-        """Whether it waits for other devices."""
-        return self.transfer is not None and self.transfer.route is not Route.HOST
+    def on_sparse_cores(self) -> bool:
+        """Whether it is a kernel for these, which nothing times: it runs beside the core."""
+        return self.is_kernel and self.opcode.startswith("call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

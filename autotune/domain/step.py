@@ -35,6 +35,7 @@ class StepKind(StrEnum):
     """What a part of a step is, in the order in which it is shown."""
 
     KERNEL = "Pallas kernels"
+    SPARSE = "SparseCore kernels (not timed)"
     PRODUCT = "products"
     ELEMENTWISE = "elementwise"
     COPY = "copies"
@@ -50,6 +51,7 @@ class Basis(StrEnum):
     FLOPS = "its FLOPs"
     BYTES = "its bytes"
     LINKS = "the links"
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +78,15 @@ class StepPart:
 
     kind: StepKind
     basis: Basis
-    scope: Text
-    line: Text
-    name: Text
+    scope: Text = ""
+    line: Text = ""
+    name: Text = ""
     runs: Count
     time_us: Micros
-    hidden_us: Micros
-    error: Share
-    flops: Annotated[int, Limit(least=0, most=10**30)]
-    hbm_bytes: Bytes
+    hidden_us: Micros = 0.0
+    error: Share = 0.0
+    flops: Annotated[int, Limit(least=0, most=10**30)] = 0
+    hbm_bytes: Bytes = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,8 @@ class Step:
     """The time of a step on one device, the sum of its ``parts``.
 
     ``error``: the time lies within that share of it for nine of ten steps; None where a kernel that
-    sends to other devices is not simulated, where one is ``refused`` or data decide its grid, and
+    sends to other devices is not simulated, where one is ``refused``, data decide its grid or it is
+    for SparseCores, and
     where data decide how often a loop runs, each in ``undecided`` by its line: its body is counted
     once.
     ``refused``: for each reason a Pallas kernel that is not simulated for it.

@@ -88,8 +88,8 @@ class UndeclaredKernel:
     """A ``pallas_call`` that no declaration is known of. ``core``: what a kernel for a mesh of
     cores runs on; ``source``: the file and line that make the call; ``scope``: where in the model;
     ``scalars`` (read before the kernel), ``operands`` and ``scratch``: dtypes and shapes, as
-    ``bfloat16[8,128]``. ``vmem_bytes``: of its blocks, buffered, and its scratch; ``limit_bytes``:
-    what it asks for itself."""
+    ``bfloat16[8,128]``; ``dmas``: that each SparseCore starts at most. ``vmem_bytes``: of its
+    blocks, buffered, and its scratch; ``limit_bytes``: what it asks for itself."""
 
     name: str
     core: OmitDefault[str] = ""
@@ -101,6 +101,7 @@ class UndeclaredKernel:
     blocks: tuple[tuple[int, ...], ...] = ()
     pipelines: OmitDefault[tuple[EmitPipeline, ...]] = ()
     scratch: OmitDefault[tuple[str, ...]] = ()
+    dmas: OmitDefault[tuple[str, ...]] = ()
     vmem_bytes: int = 0
     limit_bytes: int | None = None
     weight: float = 1.0
@@ -236,8 +237,8 @@ def load_workload(file: Path) -> Workload:
 
 def workload_text(workload: Workload) -> str:
     """As TOML; ``read_workload`` is the inverse, but for lines."""
-    lines = [f"{name} = {_toml(getattr(workload, name))}" for name in sorted(_OF_ALL)]
-    lines = [line for line in lines if not line.endswith(("[]", '""'))]
+    given = ((name, getattr(workload, name)) for name in sorted(_OF_ALL))
+    lines = [f"{name} = {_toml(value)}" for name, value in given if value not in ("", ())]
     for problem in workload.problems:
         lines += ["", "[[problem]]", *_fields(problem)]
     for kernel in workload.undeclared:
@@ -377,7 +378,7 @@ _OF_PROBLEM: dict[str, _Reader] = {
 }
 _OF_UNDECLARED: dict[str, _Reader] = {
     **dict.fromkeys(("name", "core", "source", "scope"), _text),
-    **dict.fromkeys(("scalars", "operands", "scratch"), _names),
+    **dict.fromkeys(("scalars", "operands", "scratch", "dmas"), _names),
     "grid": _sizes,
     "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),

@@ -130,7 +130,7 @@ def _rows(
     cost = compilers.ask(subject.question(CompileBaseline)) if samples.get(None) else None
     if isinstance(cost, XlaCost):
         whole = xla_time(cost.schedule, (), subject.chip)
-        if whole.error is not None and not whole.collectives:
+        if whole.error is not None and not whole.untimed:
             made = {"program": str(subject.key), "estimate_us": whole.time_us, "limited_by": XLA}
             least_us = bound_us(cost, 0, subject.problem.dtype, subject.chip)
             yield _row(subject, None, samples[None], least_us, whole.operations, **made)

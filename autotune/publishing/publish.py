@@ -94,7 +94,7 @@ def expected_us(cost: XlaCost, chip: ChipInfo) -> float | None:
 
 
 def _expected_us(whole: XlaTime) -> float | None:
-    return None if whole.unknown or whole.collectives else whole.time_us or None
+    return None if whole.unknown or whole.untimed else whole.time_us or None
 
 
 _MAX_FINALISTS = 8

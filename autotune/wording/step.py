@@ -1,7 +1,8 @@
 """The time of a step of a model, for people and for machines."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,6 +21,7 @@ from autotune.wording.units import counted, error_bar, mebibytes, micros, second
 
 _SHOWN_SHARE, _SHOWN_CHANGE, _MOST_SHOWN = 0.005, 0.001, 12
 _MOST_DIRECTORIES = 2
+_KIND = attrgetter("kind")
 _NO_SCOPE, _NO_LINE = "(no name)", "(no line)"
 _BY = {
     Basis.SIMULATED: "by their schedules",
@@ -58,13 +60,9 @@ def print_step(name: str, step: Step, prices: Prices, before: Step | None = None
     console = screen()
     for line in _facts(name, step, prices, before):
         console.print(line, soft_wrap=True)
-    groups: list[tuple[str, Callable[[StepPart], str]]] = [
-        ("kind", _kind),
-        ("scope", lambda part: part.scope or _NO_SCOPE),
-        ("line", lambda part: _short(part.line) or _NO_LINE),
-    ]
-    for head, key in groups:
-        console.print(_table(head, step, step.sums(key)))
+    console.print(_table("kind", step, step.sums(_KIND)))
+    console.print(_table("scope", step, step.sums(lambda part: part.scope or _NO_SCOPE)))
+    console.print(_table("line", step, step.sums(lambda part: _short(part.line) or _NO_LINE)))
     if before is not None and (table := _changes(before, step)).row_count:
         console.print(table)
 
@@ -83,7 +81,7 @@ def print_chips(steps: Sequence[Step], prices: Prices) -> None:
             f"{cost:,.3f}" if cost is not None else "–",
             f"{step.flops_share:.0%}",
             _hbm(step),
-            step.sums(_kind)[0][0],
+            step.sums(_KIND)[0][0],
         )
     screen().print(table)
 
@@ -95,9 +93,9 @@ def tuned_line(before: Step, after: Step) -> str:
     place, most_us, _ = after.sums(lambda part: " ".join((part.kind, _short(part.line))))[0]
     return (
         f"the step on {after.chip}{_toolchains(before, after)}: {micros(before.time_us)} → "
-        f"{micros(after.time_us)} a step {error_bar(after.error)}, {_less(less)}; kernels are "
-        f"{kernels_us / after.time_us:.0%} of it; most of it, {most_us / after.time_us:.0%}: "
-        f"{place.strip()}"
+        f"{micros(after.time_us)} {_a_step(after)} {error_bar(after.error)}, {_less(less)}; "
+        f"kernels are {kernels_us / after.time_us:.0%} of it; most of it, "
+        f"{most_us / after.time_us:.0%}: {place.strip()}"
     )
 
 
@@ -133,13 +131,9 @@ def underway_line(elapsed_s: float, underway: Underway | None) -> str:
     )
 
 
-def _kind(part: StepPart) -> str:
-    return part.kind
-
-
 def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterator[str]:
     devices = counted(step.devices, f"{step.chip} device")
-    yield f"{name} on {devices}: {micros(step.time_us)} {error_bar(step.error)} a step"
+    yield f"{name} on {devices}: {micros(step.time_us)} {error_bar(step.error)} {_a_step(step)}"
     if before is not None:
         less = 1 - step.time_us / before.time_us
         times = f"{micros(before.time_us)} → {micros(step.time_us)}"
@@ -164,6 +158,12 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
         yield f"{micros(hidden_us)} of copies and collectives run beside what is shown"
     if not step.is_whole:
         yield "the compiler was stopped before its end: --budget gives it more time"
+    for part in filter(_is_sparse, step.parts):
+        name, compiled = part.name.partition(".")[0], "compiled, " * step.is_whole
+        where = (
+            f"on SparseCores, of {mebibytes(part.hbm_bytes)}, at {_short(part.line) or _NO_LINE}"
+        )
+        yield f"{compiled}not timed: {counted(part.runs, 'run')} of {name} {where}"
     for line in step.undecided:
         yield f"data decide how often the loop at {_short(line)} runs: one turn of it is counted"
     for kernel in step.refused:
@@ -177,6 +177,14 @@ def _toolchains(before: Step, after: Step) -> str:
     if not before.toolchain or not after.toolchain or before.toolchain == after.toolchain:
         return ""
     return f", {before.toolchain.label} → {after.toolchain.label}"
+
+
+def _a_step(step: Step) -> str:
+    return "a step" + " without its SparseCore kernels" * any(map(_is_sparse, step.parts))
+
+
+def _is_sparse(part: StepPart) -> bool:
+    return part.kind is StepKind.SPARSE
 
 
 def _less(share: float) -> str:

@@ -135,7 +135,11 @@ class KnownKernels:
         if not self.is_of(ref, problem, call):
             return False
         configs = islice(_configs(self._loader.kernel(ref), problem, call), _MOST_TRACED)
-        return any(made.same_as(call) for c in configs for made in self._made(ref, problem, c))
+        return any(
+            made.alike(call) and made.body == call.body  # the limit is no part of a problem
+            for c in configs
+            for made in self._made(ref, problem, c)
+        )
 
     def is_of(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
         """Whether a call is that of a kernel for a problem, in some config: by its name, and its

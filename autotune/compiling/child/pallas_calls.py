@@ -11,8 +11,10 @@ from typing import Any
 
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space
 from autotune.compiling.child.trace.calls import (
+    SPARSECORE,
     as_any_kernel,
     cores_of,
+    dmas,
     inner_jaxprs,
     meshes_of,
     walked,
@@ -31,7 +33,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _FRACTION = re.compile(r"-?(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
 _PLACES = ("out_sharding", "sharding")  # of what the arrays outside lie on
 _DIGITS = re.compile(r"\d+")  # some name a kernel by its blocks
-_BUFFERS = 2
+_BUFFERS, _ELSEWHERE = 2, ("any", "hbm", "smem")
 _JITTED = ("jit", "pjit")  # over JAX versions
 MACHINERY = ("/jax/_src/", "/jaxlib/", "/qwix/_src/", "/autotune/compiling/child/")
 """What makes calls for others."""
@@ -60,10 +62,9 @@ class PallasCall:
     """What two calls of one kernel for one problem and config have in common. ``inputs``: how many
     of the operands are such; ``batch``: how often ``vmap`` makes the grid run; ``unscaled``: the
     body without what only scales, and whatever numbers that are not whole it computes with;
-    ``flags``: of the compiler; ``scratch``: with what the body allocates; ``core``: of a kernel for
-    a mesh of cores; ``source``: the file and line that make the call, ``scope``: where in the
-    model; ``given``: the arrays that each jitted function around it is called with, the innermost
-    first."""
+    ``flags``: of the compiler; ``scratch``: with what the body allocates; ``undeclared``: the first
+    such call, as it is listed; ``given``: the arrays that each jitted function around it is called
+    with, the innermost first."""
 
     name: str
     grid: tuple[int, ...]
@@ -74,37 +75,10 @@ class PallasCall:
     unscaled: str
     batch: int
     limit_bytes: int | None
-    flags: str = ""
-    scratch: tuple[BlockedArray, ...] = ()
-    pipelines: tuple[EmitPipeline, ...] = ()
-    core: str = ""
-    source: str = field(default="", compare=False)
-    scope: str = field(default="", compare=False)
-    given: tuple[Arrays, ...] = field(default=(), compare=False)
-
-    @property
-    def undeclared(self) -> UndeclaredKernel:
-        elsewhere = ("any", "hbm", "smem")
-        moved = [operand for operand in self.operands if operand.space not in elsewhere]
-        buffers = [array for array in self.scratch if array.space not in elsewhere]
-        return UndeclaredKernel(
-            name=self.name,
-            core=self.core,
-            source=self.source,
-            scope=self.scope,
-            scalars=tuple(str(BlockedArray(s, dtype, s, "smem")) for s, dtype in self.others),
-            operands=tuple(map(str, self.operands)),
-            grid=self.grid if self.batch == 1 else (self.batch, *self.grid),
-            blocks=tuple(operand.block for operand in self.operands),
-            pipelines=self.pipelines,
-            scratch=tuple(map(str, self.scratch)),
-            vmem_bytes=sum(
-                buffered * prod(array.block) * bits(array.dtype) // 8
-                for buffered, arrays in ((_BUFFERS, moved), (1, buffers))
-                for array in arrays
-            ),
-            limit_bytes=self.limit_bytes,
-        )
+    flags: str
+    scratch: tuple[BlockedArray, ...]
+    undeclared: UndeclaredKernel = field(compare=False)
+    given: tuple[Arrays, ...] = field(compare=False)
 
     @property
     def blocks(self) -> list[tuple[int, ...]]:
@@ -132,11 +106,6 @@ class PallasCall:
         """In its name."""
         return set(_DIGITS.findall(self.name))
 
-    def same_as(self, other: "PallasCall") -> bool:
-        """To the last instruction. The limit may be another one: it is no part of a kernel's
-        problem."""
-        return self.alike(other) and self.body == other.body
-
     def alike(self, other: "PallasCall") -> bool:
         """The same but for a scale, as that of attention, and constants as an epsilon: they are no
         part of a problem either."""
@@ -153,30 +122,52 @@ def _read(
     meshes = meshes_of(eqn)
     sizes = tuple(meshes[0].shape.values()) if meshes else mapping.grid
     grid = [size if isinstance(size, int) else 0 for size in sizes]
+    shape = tuple(size for axis, size in enumerate(grid) if axis not in added)
+    batch = prod(grid[axis] for axis in added)
     first = mapping.num_dynamic_grid_bounds
-    scalars = eqn.invars[first : first + mapping.num_index_operands]
-    params = compiler_params(eqn)
+    scalars = _arrays(eqn.invars[first : first + mapping.num_index_operands])
     body = open_jaxpr(eqn.params["jaxpr"])
     if body not in texts:
         unscaled = _FRACTION.sub("", _ADDRESS.sub("", str(_unscaled(body))))
         texts[body] = _ADDRESS.sub("", str(body)), unscaled
     whole, unscaled = texts[body]
-    return PallasCall(
+    operands, scratch = operands_of(mapping), (*_scratch(body, mapping.num_scratch_operands),)
+    in_vmem = [(_BUFFERS, array) for array in operands] + [(1, array) for array in scratch]
+    cores, starts = dict.fromkeys(cores_of(eqn)), Counter[str]()
+    for each in eqn.params.get("jaxprs", [body]) if SPARSECORE in cores else ():
+        starts.update(dmas(each))
+    undeclared = UndeclaredKernel(
         name=name_of(eqn),
-        grid=tuple(size for axis, size in enumerate(grid) if axis not in added),
-        operands=operands_of(mapping),
-        inputs=mapping.num_inputs,
-        others=_arrays(scalars),
-        body=whole,
-        unscaled=unscaled,
-        batch=prod(grid[axis] for axis in added),
-        limit_bytes=params.get("vmem_limit_bytes"),
-        flags=str(getattr(eqn.params["compiler_params"], "flags", None) or ""),
-        scratch=tuple(_scratch(body, mapping.num_scratch_operands)),
-        pipelines=tuple(_pipelines(body, ())),
-        core="+".join(dict.fromkeys(cores_of(eqn))),
+        core="+".join(cores),
         source=_source(eqn),
         scope=scope,
+        scalars=tuple(str(BlockedArray(s, dtype, s, "smem")) for s, dtype in scalars),
+        operands=tuple(map(str, operands)),
+        grid=shape if batch == 1 else (batch, *shape),
+        blocks=tuple(operand.block for operand in operands),
+        pipelines=tuple(_pipelines(body, ())),
+        scratch=tuple(map(str, scratch)),
+        dmas=tuple(f"{count} x {copy}" for copy, count in starts.items()),
+        vmem_bytes=sum(
+            count * prod(array.block) * bits(array.dtype) // 8
+            for count, array in in_vmem
+            if array.space not in _ELSEWHERE
+        ),
+        limit_bytes=compiler_params(eqn).get("vmem_limit_bytes"),
+    )
+    return PallasCall(
+        name=undeclared.name,
+        grid=shape,
+        operands=operands,
+        inputs=mapping.num_inputs,
+        others=scalars,
+        body=whole,
+        unscaled=unscaled,
+        batch=batch,
+        limit_bytes=undeclared.limit_bytes,
+        flags=str(getattr(eqn.params["compiler_params"], "flags", None) or ""),
+        scratch=scratch,
+        undeclared=undeclared,
         given=given,
     )
 

@@ -85,8 +85,8 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
     if around.unknown:
         names = ", ".join(around.unknown[:_MOST_LISTED])
         notes.append(f"depends on data, counted once: {names}")
-    if around.collectives:
-        notes.append(f"not timed: {', '.join(around.collectives)}, which wait for other devices")
+    if around.untimed:
+        notes.append(f"not timed: {', '.join(around.untimed)}, on other devices or SparseCores")
     error = None
     if kernels.error is not None and around.error is not None:
         error = (kernels.error * kernels.time_us + around.error * around.time_us) / time_us

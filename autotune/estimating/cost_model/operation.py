@@ -41,15 +41,15 @@ class XlaTime:
     """``time_us``: of the chip, kernels apart, the start of the program included. ``operations``:
     each that takes any of it, in order.
     ``unknown``: those that depend on data, in a loop or by themselves, where they could matter;
-    ``collectives``: what waits for other devices and is not timed; ``by_kind``: the time by what
-    operations do. ``error``: the error bar, as a share of the time; None where data decides the
-    time or nothing is known of the chip."""
+    ``untimed``: what waits for other devices, and kernels for SparseCores; ``by_kind``: the time by
+    what operations do. ``error``: the error bar, as a share of the time; None where data decides
+    the time, SparseCores share in it or nothing is known of the chip."""
 
     time_us: float
     hbm_bytes: int
     operations: tuple[OperationTime, ...]
     unknown: tuple[str, ...]
-    collectives: tuple[str, ...]
+    untimed: tuple[str, ...]
     by_kind: Mapping[str, float]
     error: float | None
 
@@ -63,10 +63,6 @@ class TimedOperation(NamedTuple):
     busy_us: float
     exposed_us: float
 
-    @property
-    def runs(self) -> int:
-        return self.operation.runs
-
 
 def xla_time(
     schedule: Sequence[ScheduledOperation], kernels_us: Sequence[float], chip: ChipInfo
@@ -74,10 +70,20 @@ def xla_time(
     """``kernels_us``: of each call of the function, all its runs together."""
     rates, taken = Rates(chip), longest_branches(schedule, Rates(chip))
     others = [operation for operation in taken if operation.kernel is None]
-    collectives = [operation for operation in others if operation.is_collective]
-    timed = timeline([o for o in taken if o not in collectives], rates, kernels_us)
+    sparse = [operation for operation in others if operation.on_sparse_cores]
+    untimed = sparse + [o for o in others if o.transfer and o.transfer.route is not Route.HOST]
+    timed = timeline([o for o in taken if o not in untimed], rates, kernels_us)
     shown = [each for each in timed if each.exposed_us > 0]
-    waited = [_operation_time(each) for each in shown]
+    waited = [
+        OperationTime(
+            name=each.operation.name,
+            opcode=each.operation.opcode,
+            runs=each.operation.runs,
+            time_us=each.exposed_us,
+            hbm_bytes=each.operation.hbm_bytes * each.operation.runs,
+        )
+        for each in shown
+    ]
     start_us = constants.start_us() if schedule else 0.0
     time_us = start_us + sum(operation.time_us for operation in waited)
     by_kind = time_by_kind(shown)
@@ -95,20 +101,9 @@ def xla_time(
         hbm_bytes=sum(operation.hbm_bytes * operation.runs for operation in others),
         operations=tuple(waited),
         unknown=unknown,
-        collectives=tuple(operation.name for operation in collectives),
+        untimed=tuple(o.name.partition(".")[0] if o in sparse else o.name for o in untimed),
         by_kind=by_kind,
-        error=None if unknown else constants.xla_error(chip.chip.value, by_kind, per_us),
-    )
-
-
-def _operation_time(timed: TimedOperation) -> OperationTime:
-    operation = timed.operation
-    return OperationTime(
-        name=operation.name,
-        opcode=operation.opcode,
-        runs=timed.runs,
-        time_us=timed.exposed_us,
-        hbm_bytes=operation.hbm_bytes * timed.runs,
+        error=None if unknown or sparse else constants.xla_error(chip.chip.value, by_kind, per_us),
     )
 
 
@@ -161,18 +156,14 @@ class Rates:
         self.sustained_us = core.sustained_us if core else 0.0
         self.one_way_bytes_per_us = self.bytes_per_us * (1 + core.turn_cost if core else 1)
 
-    def least_us(self, operation: ScheduledOperation) -> float:
-        """Of its arithmetic at the peak of all cores."""
-        peak = peak_ops_per_s(operation.dtype, self.chip) * self.chip.num_cores
-        return operation.flops / peak * 1e6
-
     def once(self, operation: ScheduledOperation) -> tuple[Basis, float]:
         """What a run takes by itself, and by what."""
         if self.links and operation.transfer:
             across_us = self.links.time_us(operation.transfer)
             if across_us is not None:
                 return Basis.LINKS, max(across_us, operation.hbm_bytes / self.bytes_per_us)
-        least_us = self.least_us(operation)
+        peak_per_us = peak_ops_per_s(operation.dtype, self.chip) * self.chip.num_cores / 1e6
+        least_us = operation.flops / peak_per_us
         if operation.simulated_us is not None:
             return Basis.SIMULATED, max(operation.simulated_us, least_us) + self._barrier_us
         expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
@@ -229,6 +220,9 @@ class _Clock:
     def run(self, operation: ScheduledOperation) -> None:
         if operation.is_ahead:
             return
+        if operation.on_sparse_cores:
+            self.timed.append(TimedOperation(operation, Basis.NOTHING, 0.0, 0.0))
+            return
         basis, once_us = self.rates.once(operation)
         takes = once_us * operation.runs
         timed = TimedOperation(operation, basis, takes, takes)
@@ -237,7 +231,7 @@ class _Clock:
             self.free[way] = max(self.free.get(way, 0.0), self.now) + takes
             late_us = self.rates.latency_us[operation.is_write] if operation.hbm_bytes else 0.0
             late_us *= _READS if operation.opcode == _OFFLOADED else 1
-            self.ends[operation.name] = timed, way, self.free[way] + late_us * timed.runs
+            self.ends[operation.name] = timed, way, self.free[way] + late_us * operation.runs
             return
         if operation.phase is Phase.DONE:
             if operation.awaits not in self.ends:
@@ -246,7 +240,7 @@ class _Clock:
             done = replace(begun.operation, name=operation.name)
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
-            moved_us = operation.hbm_bytes * timed.runs / self.rates.one_way_bytes_per_us
+            moved_us = operation.hbm_bytes * operation.runs / self.rates.one_way_bytes_per_us
             self._delay(takes, moved_us)
             takes = self._sustained(takes, moved_us)
             timed = timed._replace(busy_us=takes, exposed_us=takes)

@@ -28,12 +28,16 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     """``tokens``: of a step on all devices. Each part's error counts by its share of the time."""
     rates = Rates(chip, Links(chip.chip, compiled.bounds, compiled.devices))
     timed = timeline(longest_branches(compiled.schedule, rates), rates)
-    parts = [*_parts(timed, chip), _start(compiled.schedule)]
+    start_us = constants.start_us() if compiled.schedule else 0.0
+    start = StepPart(kind=StepKind.START, basis=Basis.BYTES, runs=1, time_us=start_us)
+    parts = [*_parts(timed, chip), start]
     undecided = dict.fromkeys(o.undecided for o in compiled.schedule if o.undecided)
-    refused = {o.refusal: o.name for o in compiled.schedule if o.is_kernel and o.refusal}
+    kernels = [o for o in compiled.schedule if o.is_kernel]
+    sparse = any(o.on_sparse_cores for o in kernels)
+    refused = {o.refusal: o.name for o in kernels if o.refusal and not o.on_sparse_cores}
     branches = {name for operation in compiled.schedule for name, _ in operation.branches}
-    untimed = (o for o in compiled.schedule if o.is_kernel and o.simulated_us is None)
-    is_guess = any(o.sends or o.is_unsized or o.refusal for o in untimed)
+    untimed = (o for o in kernels if o.simulated_us is None)
+    is_guess = sparse or any(o.sends or o.is_unsized or o.refusal for o in untimed)
     known = constants.kernel_error(chip.chip.value) is not None and not (undecided or is_guess)
     return Step(
         chip=chip.chip,
@@ -63,25 +67,9 @@ def _peak_flops_per_s(timed: Iterable[TimedOperation], chip: ChipInfo) -> float:
     flops: dict[str, int] = {}
     for each in timed:
         dtype = each.operation.dtype
-        flops[dtype] = flops.get(dtype, 0) + each.operation.flops * each.runs
+        flops[dtype] = flops.get(dtype, 0) + each.operation.flops * each.operation.runs
     dtype = max(flops, key=lambda name: flops[name], default="")
     return peak_ops_per_s(dtype, chip) * chip.num_cores
-
-
-def _start(schedule: Sequence[object]) -> StepPart:
-    return StepPart(
-        kind=StepKind.START,
-        basis=Basis.BYTES,
-        scope="",
-        line="",
-        name="",
-        runs=1,
-        time_us=constants.start_us() if schedule else 0.0,
-        hidden_us=0.0,
-        error=0.0,
-        flops=0,
-        hbm_bytes=0,
-    )
 
 
 def _parts(timed: Iterable[TimedOperation], chip: ChipInfo) -> list[StepPart]:
@@ -91,30 +79,24 @@ def _parts(timed: Iterable[TimedOperation], chip: ChipInfo) -> list[StepPart]:
         operation = each.operation
         key = _kind(each), each.basis, operation.scope, operation.line
         groups.setdefault(key, []).append(each)
-    parts = [_part(*key, group, chip) for key, group in groups.items()]
+    parts = (_part(group, chip) for group in groups.values())
     return sorted(parts, key=lambda part: -part.time_us)
 
 
-def _part(
-    kind: StepKind,
-    basis: Basis,
-    scope: str,
-    line: str,
-    group: Sequence[TimedOperation],
-    chip: ChipInfo,
-) -> StepPart:
+def _part(group: Sequence[TimedOperation], chip: ChipInfo) -> StepPart:
+    kind, basis, first = _kind(group[0]), group[0].basis, group[0].operation
     return StepPart(
         kind=kind,
         basis=basis,
-        scope=scope,
-        line=line,
+        scope=first.scope,
+        line=first.line,
         name=max(group, key=lambda each: each.exposed_us).operation.name,
-        runs=sum(each.runs for each in group),
+        runs=sum(each.operation.runs for each in group),
         time_us=fsum(each.exposed_us for each in group),
         hidden_us=fsum(max(0.0, each.busy_us - each.exposed_us) for each in group),
         error=_error(kind, basis, chip.chip.value, group),
-        flops=sum(each.operation.flops * each.runs for each in group),
-        hbm_bytes=sum(each.operation.hbm_bytes * each.runs for each in group),
+        flops=sum(each.operation.flops * each.operation.runs for each in group),
+        hbm_bytes=sum(each.operation.hbm_bytes * each.operation.runs for each in group),
     )
 
 
@@ -124,7 +106,7 @@ def _kind(timed: TimedOperation) -> StepKind:
         is_host = operation.transfer.route is Route.HOST
         return StepKind.HOST if is_host else StepKind.COLLECTIVE
     if operation.is_kernel:
-        return StepKind.KERNEL
+        return StepKind.SPARSE if operation.on_sparse_cores else StepKind.KERNEL
     if operation.flops:
         return StepKind.PRODUCT
     is_copy = operation.opcode in _COPIES or is_relayout(operation.name)
@@ -150,5 +132,5 @@ def _xla_error(kind: StepKind, chip: str, group: Sequence[TimedOperation]) -> fl
     if kind is StepKind.PRODUCT:
         new = {kind: by_kind.pop(kind, 0.0) for kind in (constants.SPATIAL, constants.PRECISE)}
         by_kind = {constants.PRODUCTS[0]: sum(by_kind.values()), **new}
-    runs = sum(each.runs for each in group)
+    runs = sum(each.operation.runs for each in group)
     return constants.xla_error(chip, by_kind, runs / (sum(by_kind.values()) or 1.0))

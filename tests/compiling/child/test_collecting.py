@@ -157,8 +157,16 @@ def pipelined(x, n):
 def scattered(x):
     from jax.experimental.pallas import tpu_sc
     mesh = tpu_sc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=2)
-    copy = lambda x_ref, o_ref: pltpu.sync_copy(x_ref, o_ref)
-    return pl.kernel(copy, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh, name="copy")(x)
+    def copy(x_ref, o_ref, rows, here, there):
+        pltpu.sync_copy(x_ref, o_ref)
+        @pl.loop(0, 3)
+        def _(turn):
+            pltpu.sync_copy(x_ref.at[rows], here)
+            pltpu.sync_copy(here.at[pl.ds(turn, 4)], o_ref.at[pl.ds(turn * 4, 4)])
+            pltpu.sync_copy(here, o_ref.at[rows])
+    scratch = [pltpu.VMEM((8,), jnp.int32), *(pltpu.VMEM((8, 128), x.dtype) for _ in "ab")]
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.kernel(copy, shape, mesh=mesh, name="copy", scratch_types=scratch)(x)
 
 def meshed(x):
     import numpy as np
@@ -330,8 +338,15 @@ def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
 
 @pytest.mark.skipif(not hasattr(pl, "kernel"), reason="this JAX has no kernels for SparseCores")
 def test_kernels_for_sparse_cores_are_listed(tmp_path):
-    (found,) = collected(tmp_path, "scattered", "x=f32[256]", Chip.V6E).undeclared
+    (found,) = collected(tmp_path, "scattered", "x=f32[256,128]", Chip.V6E).undeclared
     assert (found.name, found.core, found.grid) == ("copy", "SparseCore", (2, 16))
+    assert found.dmas == (
+        "1 x 131072 bytes hbm to hbm",
+        "3 x 4096 bytes hbm to vmem, by index",
+        "3 x 2048 bytes vmem to hbm",
+        "3 x 4096 bytes vmem to hbm, by index",
+    )
+    assert read_workload(workload_text(Workload(undeclared=(found,)))).undeclared == (found,)
 
 
 @pytest.mark.parametrize("function", ["meshed", "made", "entered", "placed"])

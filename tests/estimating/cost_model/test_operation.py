@@ -112,4 +112,8 @@ def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_exp
 
 def test_collectives_are_named_and_not_timed():
     found = xla_time([operation("r", transfer=SUM, hbm_bytes=moved(50))], [], V5E)
-    assert (found.time_us, found.collectives) == (start_us(), ("r",))
+    assert (found.time_us, found.untimed) == (start_us(), ("r",))
+    known = operation("k", simulated_us=9.0)
+    sparse = operation("s", opcode="call-update", is_kernel=True, hbm_bytes=moved(50))
+    alone, found = (xla_time(each, [], V5E) for each in ([known], [known, sparse]))
+    assert (found.time_us, found.untimed, found.error) == (alone.time_us, ("s",), None)

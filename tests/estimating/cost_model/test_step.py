@@ -13,6 +13,7 @@ from autotune.domain.step import Basis, StepChangeKind, StepKind, changes, slice
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
 from autotune.estimating.simulator.constants import PRECISE, SPATIAL, start_us, xla_error
+from autotune.wording.step import print_step
 from tests.samples.operations import compiled_step, operation
 from tests.samples.traces import V5E
 
@@ -138,6 +139,22 @@ def test_a_kernel_that_may_take_any_time_leaves_no_bar(why):
     assert step(guess).error is None
     assert step(replace(guess, simulated_us=5.0)).error is not None
     assert step(replace(guess, is_kernel=False)).error is not None
+
+
+def test_a_kernel_for_sparsecores_is_a_part_that_takes_none_of_the_time(capsys):
+    sparse = operation(
+        "pick.call-update", opcode="call-update", is_kernel=True, phase=Phase.START,
+        hbm_bytes=10**9, runs=3, refusal="no code",
+    )  # fmt: skip
+    ended = operation("pick.call-done", opcode="call", phase=Phase.DONE, awaits=sparse.name)
+    alone, found = step(PRODUCT), step(sparse, PRODUCT, ended)
+    assert (found.time_us, found.error, found.refused) == (alone.time_us, None, ())
+    (part,) = (part for part in found.parts if part.kind is StepKind.SPARSE)
+    assert (part.basis, part.runs, part.hbm_bytes) == (Basis.NOTHING, 3, 3 * 10**9)
+    print_step("f", found, {})
+    said = capsys.readouterr().out
+    assert "± unknown a step without its SparseCore kernels" in said
+    assert "compiled, not timed: 3 runs of pick on SparseCores, of 2.79 GiB" in said
 
 
 def test_what_is_told_by_less_has_a_wider_bar():

@@ -15,6 +15,7 @@ _INSTRUCTION = re.compile(r"^ *(ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata m
 _OPERANDS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _SHAPE = re.compile(r"\b[a-z]+\d*(?:e\d+m\d+\w*)?\[([\d,]*)\]")
 _NUMBER = re.compile(r"\.(\d+)")
+_ON_SPARSE_CORE = '"compute_type":"COMPUTE_TYPE_'  # the TensorCore's have none
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
@@ -30,8 +31,9 @@ class KernelCall:
 
 
 def kernel_calls(hlo: str) -> list[KernelCall]:
-    """The Pallas calls of a module, in the order in which XLA made them."""
-    kernels = [_kernel_call(text) for _, text in instructions(hlo) if PALLAS_CALL in text]
+    """The Pallas calls of a module but for SparseCores, in the order in which XLA made them."""
+    texts = (text for _, text in instructions(hlo) if PALLAS_CALL in text)
+    kernels = [_kernel_call(text) for text in texts if _ON_SPARSE_CORE not in text]
     return sorted(kernels, key=lambda call: [int(n) for n in _NUMBER.findall(call.name)])
 
 

@@ -41,6 +41,7 @@ _FREE = (
     *("partition-id", "replica-id", "opt-barrier", "domain", "async-update"),
 )
 _UPDATE = "call-update"  # hands a SparseCore, started before, its operand: from here on it works
+_SPARSE_KERNEL = '"offload":"OFFLOAD_KERNEL"'  # one of Pallas: XLA's own work has other names
 _BY_ROWS = re.compile(r'"OFFLOAD_(GATHER|SCATTER)",.*?"hbm_bandwidth_adjustment_factor":([\d.]+)')
 _NO_CODE = re.compile(
     r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding|AssumeGatherIndicesInBound)"'
@@ -190,12 +191,13 @@ class _Walk:
         opcode, phase, awaits = self._phase(instruction, place.scope.computation)
         crossing = None if phase is Phase.DONE else transfer(instruction, self.computations)
         made = list(products(instruction, place.scope.computation, self.computations))
-        origin = self.origins.origin(self._texts(instruction))
         moved = phase is not Phase.DONE and (crossing is None or phase is Phase.WHOLE)
         first = place.scope.computation.get(next(iter(instruction.operands), ""))
         source = ARRAY.search(first.result) if first and opcode == "copy" else None
         share = first and _BY_ROWS.search(first.text)
         works = first if first and opcode == _UPDATE else instruction
+        origin = self.origins.origin(self._texts(works))
+        is_sparse = bool(first) and _SPARSE_KERNEL in works.text
         return ScheduledOperation(
             name=instruction.name,
             opcode=opcode,
@@ -207,7 +209,7 @@ class _Walk:
             hbm_share=float(share[2]) if share else 1.0,
             hbm_bytes=self._hbm_bytes(instruction, place.scope.computation) if moved else 0,
             expected_cycles=0 if expected >= _NO_IDEA else expected,
-            is_kernel=PALLAS_CALL in instruction.text,
+            is_kernel=is_sparse or PALLAS_CALL in instruction.text,
             kind=next(filter(self._does(works).__contains__, _KINDS), ""),
             flops=sum(flops for flops, _ in made),
             dtype=max(made)[1] if made else "",
@@ -257,13 +259,14 @@ class _Walk:
 
     def _hbm_bytes(self, instruction: HloInstruction, computation: Computation) -> int:
         """What it reads and writes in HBM, tiles padded."""
-        if instruction.opcode.endswith("-start"):
+        is_sparse = bool(instruction.operands) and _SPARSE_KERNEL in instruction.text
+        if instruction.opcode.endswith("-start") and not is_sparse:
             is_update = instruction.opcode.startswith("dynamic-update")
             arrays = copied_arrays(instruction.result, is_update=is_update)
             moved = min(map(padded_bytes, arrays[:1] if is_update else arrays), default=0)
             return moved * sum(space(array) == "0" for array in arrays)
         written = sum(arrays_bytes(instruction.result))
-        if instruction.opcode == _UPDATE:  # its result names the operands beside what is written
+        if is_sparse or instruction.opcode == _UPDATE:  # its result names the operands as well
             by_rows = _BY_ROWS.search(computation[instruction.operands[0]].text)
             *given, made = ARRAY.finditer(instruction.result)
             shared = max(1, 32 // int(made[2] or 32))  # rows of 16 bits share their words

@@ -5,8 +5,10 @@ Kernels for a mesh of TensorCores (``pl.kernel``) are read as the ``pallas_call`
 one step, every operand in HBM, copied by the kernel itself.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
@@ -14,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiling.child.trace.blocks import memory_space
 from autotune.compiling.child.trace.scalars import called_jaxpr, constants, open_jaxpr
+from autotune.domain.problem import bits
 
 
 def as_pallas_call(eqn: Any) -> Any | None:
@@ -58,14 +62,9 @@ def as_any_kernel(eqn: Any) -> Any | None:
         num_scratch_operands=len(refs) - len(arrays),
         block_mappings=[_whole(n, *pair) for n, pair in enumerate(zip(arrays, refs, strict=False))],
     )
-    params = {**eqn.params, "jaxpr": jaxpr, "grid_mapping": mapping}
-    return SimpleNamespace(
-        primitive=eqn.primitive,
-        invars=eqn.invars,
-        outvars=eqn.outvars,
-        params=params,
-        source_info=eqn.source_info,
-    )
+    call = copy(eqn)
+    call.params = {**eqn.params, "jaxpr": jaxpr, "grid_mapping": mapping}
+    return call
 
 
 def _whole(number: int, array: Any, ref: Any) -> Any:
@@ -229,6 +228,41 @@ def sends(eqn: Any) -> bool:
         return bool(eqn.primitive.name == "get_barrier_semaphore")
     *_, device = jax.tree_util.tree_unflatten(eqn.params["tree"], eqn.invars)
     return device is not None
+
+
+def dmas(jaxpr: Any, times: int = 1) -> Counter[str]:
+    """What each DMA moves, and how often a core starts it at most: every branch is taken, a loop
+    whose length data decide has one turn."""
+    starts = Counter[str]()
+    for eqn in open_jaxpr(jaxpr).eqns:
+        if eqn.primitive.name == "dma_start":
+            starts[_moved(eqn)] += times
+        for inner, turns in inner_jaxprs(eqn, [None]):
+            starts.update(dmas(inner, times * (turns or 1)))
+    return starts
+
+
+def _moved(eqn: Any) -> str:
+    """Of the two sides of a DMA, that of the fewest bytes is what is moved of the other."""
+    import jax
+
+    parts = jax.tree_util.tree_unflatten(eqn.params["tree"], [var.aval for var in eqn.invars])
+    sides = [(getattr(p, "ref", p), getattr(p, "transforms", ())) for p in parts[:2]]
+    if isinstance(parts[1], tuple):  # up to jax 0.9
+        sides = [(parts[0], parts[1]), (parts[2], parts[3])]
+    sizes, rows = list[int](), ""
+    for ref, transforms in sides:
+        shape, dtype = tuple(ref.shape), str(ref.dtype)
+        for transform in transforms:
+            dtype = str(getattr(transform, "dtype", dtype))
+            if hasattr(transform, "indices"):
+                shape = tuple(transform.get_indexer_shape())
+                listed = any(getattr(index, "shape", ()) for index in transform.indices)
+                rows = ", by index" if listed else rows
+        if all(isinstance(size, int) for size in shape):
+            sizes.append(prod(shape) * bits(dtype) // 8)
+    spaces = " to ".join(memory_space(ref) for ref, _ in sides)
+    return f"{min(sizes, default='?')} bytes {spaces}{rows}"
 
 
 def _product(runs: int | None, times: int | None) -> int | None:

@@ -24,4 +24,5 @@ def test_metadata_over_several_lines_belongs_to_the_call():
 
 def test_without_a_kernel_there_is_nothing_to_say():
     plain = MODULE.replace("tpu_custom_call", "Sharding")
-    assert hlo.kernel_calls(plain) == []
+    sparse = MODULE.replace('"estimated_cycles":"77"', '"compute_type":"COMPUTE_TYPE_TILE"')
+    assert hlo.kernel_calls(plain) == hlo.kernel_calls(sparse) == []

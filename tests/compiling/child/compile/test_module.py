@@ -261,6 +261,25 @@ def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
     )
     assert (made.hbm_bytes, begun.phase, done.phase) == (0, Phase.START, Phase.DONE)
     assert begun.hbm_bytes == 2 * 256 * 256 * 4 and done.awaits == begun.name
+    assert not begun.on_sparse_cores  # XLA's own
+
+
+@pytest.mark.parametrize("has_update", [True, False])
+def test_a_pallas_kernel_of_a_sparsecore_is_one_kernel_with_its_place_in_the_model(has_update):
+    """As libtpu 0.0.50 writes it, and as 0.0.42 does."""
+    array, where = "f32[256,256]{1,0:T(8,128)}", 'metadata={op_name="jit(f)/embed/pick/mpmd_map"}'
+    config = f'{where}, {{"offload":"OFFLOAD_KERNEL"}}'
+    start = f"(({array}), {array}) call-start(%x), to_apply=%c, {config}"
+    if has_update:
+        start = f"((), (), (s32[1]{{0:T(128)S(2)}})) call-start(), to_apply=%c, {config}\n"
+        start += f"  %p.call-update = (({array}), {array}) call-update(%p.call-start, %x)"
+    *_, begun, done = schedule(
+        f"ENTRY %main (x: {array}) -> {array} {{\n  %x = {array} parameter(0)\n"
+        f"  %p.call-start = {start}\n"
+        f"  ROOT %d = {array} call-done(%p.call-{'update' if has_update else 'start'})\n}}\n"
+    )
+    assert begun.on_sparse_cores and not done.on_sparse_cores and done.awaits == begun.name
+    assert (begun.scope, begun.hbm_bytes) == ("embed/pick", 2 * 256 * 256 * 4)
 
 
 @pytest.mark.parametrize(
