@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import combinations, islice, product
 from operator import attrgetter
 from pathlib import Path
 from textwrap import indent
@@ -25,6 +26,7 @@ from autotune.domain.errors import InvalidInputError
 _NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim|quant", re.I)
 _PLAIN = re.compile(r"(^|_)(ref|reference|xla|naive)(_|$)", re.I)
 _IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
+_MOST_PAIRS = 200  # of sizes, each traced
 _STAND_IN = 10**12  # for a number in a text that a name takes the place of
 _LEAST, _SUBLANES = 128, 8
 _AMBIENT = "jax.sharding.get_abstract_mesh()"
@@ -115,34 +117,51 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
     """With the sizes that the function has chosen itself, where it is given none or a function:
     those with which it makes the same calls, and with half of which it makes others."""
     calls, _ = _traced(site.function, given)
-    sizes = sorted({n for a in (*call.operands, *call.scratch) for n in a.block}, reverse=True)
+    every = {n for a in (*call.operands, *call.scratch) for n in a.block if n > 1}
+    sizes = sorted(every, reverse=True)
+    kinds = {n: str(p.annotation) for n, p in inspect.signature(site.function).parameters.items()}
 
-    def makes_same(**changed: Any) -> bool:
+    def makes_same(changed: dict[str, Any]) -> bool:
         made, _ = _traced(site.function, given | changed)
         return len(made) == len(calls) and all(map(PallasCall.alike, made, calls))
 
-    together = {
-        name: number
-        for name, number in site.chosen.items()
-        if name in given and given[name] is None and not _NO_SIZE_NAME.search(name)
-        if number in sizes or SIZE_NAME.search(name)
-    }
-    with suppress(Exception):  # what it refuses
-        given = given | together if together and makes_same(**together) else given
-    for name, parameter in inspect.signature(site.function).parameters.items():
-        chosen: list[Any] = []
-        if given[name] is None or callable(given[name]):
-            kinds = str(parameter.annotation)
-            chosen += [r for r in site.records if re.search(rf"\b{type(r).__name__}\b", kinds)]
+    def is_choice(changed: dict[str, Any]) -> bool:
+        halved = {name: _halved(value) for name, value in changed.items()}
+        with suppress(Exception):  # what it refuses
+            if makes_same(changed):
+                with suppress(Exception):
+                    return changed == halved or not makes_same(halved)
+                return True
+        return False
+
+    def tries() -> Iterator[dict[str, Any]]:
+        """What it has by its own names; each alone; two that only go together."""
+        named = {n: v for n, v in site.chosen.items() if SIZE_NAME.search(n) or v in every}
+        yield {n: v for n, v in named.items() if is_open(n) and not _NO_SIZE_NAME.search(n)}
+        for name, kind in kinds.items():
+            fit = [r for r in site.records if re.search(rf"\b{type(r).__name__}\b", kind)]
             if SIZE_NAME.search(name):
-                chosen += sizes if "tuple" not in kinds else filter(len, site.sizes)
-        for value in chosen:
-            with suppress(Exception):
-                half = tuple(max(1, n // 2) for n in value) if type(value) is tuple else None
-                if makes_same(**{name: value}) and (half is None or not makes_same(**{name: half})):
-                    given = {**given, name: value}
-                    break
+                fit += sizes if "tuple" not in kind else filter(len, site.sizes)
+            yield from ({name: value} for value in fit)
+        left = [n for n, kind in kinds.items() if is_open(n) and "tuple" not in kind]
+        couples = combinations(filter(SIZE_NAME.search, left), 2)
+        pairs = product(couples, product(sizes, repeat=2))
+        yield from (dict(zip(*pair, strict=True)) for pair in islice(pairs, _MOST_PAIRS))
+
+    def is_open(name: str) -> bool:
+        return name in given and given[name] is None
+
+    for changed in tries():
+        unset = {n: v for n, v in changed.items() if given[n] is None or callable(given[n])}
+        if changed and len(unset) == len(changed) and is_choice(changed):
+            given = given | changed
     return given
+
+
+def _halved(value: Any) -> Any:
+    if type(value) is int:
+        return max(1, value // 2)
+    return tuple(map(_halved, value)) if type(value) is tuple else value
 
 
 def _sizes(

@@ -495,21 +495,35 @@ class Doubled:
 def step(x):
     return jax.jit(Doubled(128))(x, jnp.ones(512), jnp.arange(512) // 256)
 
-def looked_up(x, scale=None, tm=None, tn=None, num_heads=None):
-    if tm is None or tn is None:
-        tm, tn, num_heads = 64, 128, 128
-    def body(x, out):
-        out[...] = 2 * x[...]
-    spec, grid = pl.BlockSpec((tm, tn), lambda i, j: (i, j)), (x.shape[0] // tm, x.shape[1] // tn)
-    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape)(x)
-
 def doubled_ref(x, scale, rows):
     return x + scale
 
 def product_ref(x):
     return x * x
 """
+
+LOOKED_UP = """
+def looked_up(x, {0}=None, {1}=None, num_heads=None):
+    {2}, {3} = {0}, {1}
+    if None in ({0}, {1}):
+        {2}, {3}, num_heads = 64, 128, 128
+    def body(x, out):
+        out[...] = 2 * x[...]
+    spec, grid = pl.BlockSpec(({2}, {3}), lambda i, j: (i, j)), (x.shape[0] // {2}, 512 // {3})
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape)(x)
+"""
+
+
+@pytest.mark.parametrize("names", [("tm", "tn", "tm", "tn"), ("bq", "bk", "rows", "cols")])
+def test_sizes_that_come_from_a_table_together_are_axes(names, tmp_path, monkeypatch):
+    """By their names in the function, or tried in pairs."""
+    place = tmp_path / f"table_of_{names[0]}.py"
+    place.write_text(OWN + LOOKED_UP.format(*names))
+    monkeypatch.syspath_prepend(tmp_path)
+    ref = KernelRef(path=str(place), attribute="looked_up", call="x=f32[512,512]")
+    (made,) = collect(Loader(), ref, Chip.V6E, {}, declare=True).declarations
+    assert "def {name}(x, *, " + f"{names[0]}=64, {names[1]}=128)" in made.code
 
 
 def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypatch):
@@ -529,9 +543,6 @@ def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypat
     assert "own_kernels.Doubled.__call__(" in made.code
     assert "# reference=own_kernels.doubled_ref," in made.code and "product_ref" not in made.code
     assert "self=own_kernels.Doubled(rows=rows_size, block=128)" in made.code
-    ref = KernelRef(path=place, attribute="looked_up", call="x=f32[512,512]")
-    (made,) = collect(Loader(), ref, Chip.V6E, {}, declare=True).declarations
-    assert "def {name}(x, *, tm=64, tn=128)" in made.code  # which it takes from a table together
 
 
 SERVED = """
