@@ -55,7 +55,6 @@ _LEAST_ROWS = 5  # measured rows of a kind that an error bar needs
 _FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
 _MORE_US = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # what each operation of XLA may take beside
 _MOVES = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # how much less sure what is no product may be
-_TIMED_SHARE = 0.1  # of a row's time: a kind of operation that is timed by it
 _NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured, its memory alone says
 _CAUSES = ("attention", "ragged dot", "cross entropy", "matmul")  # families that are the same to us
 _UNSURE = {  # a part beyond what given rows show, where the latency of reads was measured and not
@@ -64,7 +63,7 @@ _UNSURE = {  # a part beyond what given rows show, where the latency of reads wa
     "slow (docs/explanation/simulator.md: latency)",
 }
 _WAITING, _WAITING_STEP_US = "v5e", 0.35  # where short steps that wait for reads were timed
-_MOSTLY = 0.5  # of a time: such a part is known
+_MOSTLY = 0.5  # of a time: such a part is known, as is what an operation of such a kind is off by
 _SHORT = 2  # times the shortest step
 _KERNELS, _XLA = "kernels", "XLA"
 
@@ -110,10 +109,13 @@ def main() -> None:
     kernels = [row for row in given if row["family"].startswith(PALLAS)]
     print("\n".join(coverage(errors)), file=sys.stderr)
     print("\n".join(left_out_causes(errors, kernels)), file=sys.stderr)
+    kinds = errors_of_kinds(given)
+    print("\n".join(left_out_kinds(kinds)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
     data |= of_operations(given, unsure) | never_seen(errors, given)
     if not args.xla:
         data |= {name: constants.bars()[name] for name in (_XLA, "operation_us", "moves")}
+    data["moves"] = wide_enough(kinds, data)
     text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
@@ -146,37 +148,52 @@ def by_chip(errors: Errors) -> dict[str, object]:
 
 
 def of_operations(given: Sequence[Row], unsure: Unsure) -> dict[str, object]:
-    """What is unsure of operations of XLA, and the kinds that were timed."""
-    timed = timed_kinds(given) or constants.bars()["timed_kinds"]["value"]  # of rows without kinds
+    """What is unsure of operations of XLA."""
     where = "benchmarks/calibration/error_bars.py"
     narrowest = f"with it the bars of {len(given)} rows are narrowest in the mean: {where}"
     return {
         "operation_us": {"value": unsure.more_us, "source": narrowest},
         "moves": {"value": unsure.moves, "source": narrowest},
-        "timed_kinds": {
-            "value": timed,
-            "source": f"take a tenth or more of {_LEAST_ROWS} given rows, nine of ten within their "
-            f"bars with it, of arithmetic alone for one: {where}",
-        },
     }
 
 
-def timed_kinds(given: Sequence[Row]) -> list[str]:
-    """What enough given rows spend a tenth of their time on, if bars hold as of known kinds."""
-    plain = [row for row in given if "by_kind" in row]
-    kinds = sorted({kind for row in plain for kind in row["by_kind"]})
-    data = constants.bars() | {"timed_kinds": {"value": kinds}}
-    with patch.object(constants, "bars", return_value=data):
-        within = {row["id"]: error_of(row) <= with_present_bar(row)["bar"] for row in plain}
-    rows_of = {
-        kind: [r for r in plain if r["by_kind"].get(kind, 0.0) >= _TIMED_SHARE * r["xla_us"]]
-        for kind in kinds
-    }
-    return [
-        kind
-        for kind, rows in rows_of.items()
-        if len(rows) >= _LEAST_ROWS and mean(within[row["id"]] for row in rows) >= SHARE
-    ]
+def errors_of_kinds(given: Sequence[Row]) -> dict[str, list[float]]:
+    """By the kind of operation that rows spend most of their time on, as if all that they are off
+    were due to it."""
+    errors: dict[str, list[float]] = {}
+    for row in given:
+        for kind, us in row.get("by_kind", {}).items():
+            share = us / row["xla_us"]
+            if share >= _MOSTLY:
+                errors.setdefault(kind, []).append(error_of(row) / share)
+    return errors
+
+
+def of_new_kind(errors: Mapping[str, Sequence[float]]) -> float:
+    """What operations of a kind that no given row has may be off by."""
+    return width(errors) * of_few(len(errors))
+
+
+def wide_enough(errors: Mapping[str, Sequence[float]], data: Mapping[str, Any]) -> dict[str, Any]:
+    """How much less sure what is no product is: no surer than what no given row has. The schedule
+    of either is simulated."""
+    least = min(entry["value"] for entry in data[_XLA].values())
+    asked = math.ceil(100 * (of_new_kind(errors) / least - 1)) / 100 if errors else 0.0
+    known: dict[str, Any] = data["moves"]
+    if asked <= known["value"]:
+        return known
+    asks = f"a kind of operation that is left out, of {len(errors)}, asks for it"
+    return {"value": asked, "source": f"{asks}: benchmarks/calibration/error_bars.py"}
+
+
+def left_out_kinds(errors: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    """A table: each kind of operation, the bar that all others make, and its rows within."""
+    yield "| kind left out | rows | bar without it | within |"
+    yield "|---|---|---|---|"
+    for kind, own in errors.items():
+        bar = of_new_kind({name: rest for name, rest in errors.items() if name != kind})
+        within = sum(error <= bar for error in own)
+        yield f"| {kind or 'arithmetic and moves'} | {len(own)} | {bar:.1%} | {within} |"
 
 
 def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:

@@ -9,9 +9,10 @@ from benchmarks.calibration.error_bars import (
     _given,
     caution,
     coverage,
+    errors_of_kinds,
     never_seen,
     of_few,
-    timed_kinds,
+    wide_enough,
     width,
 )
 
@@ -60,15 +61,15 @@ def test_what_operations_may_take_beside_their_time_is_apart_from_the_bar_of_a_c
     assert unsure.bar(plain, 0.025) == pytest.approx(0.1)
 
 
-def test_a_kind_is_timed_where_nine_of_ten_of_enough_given_rows_are_within_their_bars():
-    by_kind = {"": 60.0, "gather": 40.0, "sort": 5.0}
-    good = [
-        row(family="a", id=n, xla_us=110.0, operations_run=1, by_kind=by_kind, limited_by="XLA")
-        for n in range(9)
-    ]
-    bad = good[0] | {"id": 9, "time_us": 300.0}
-    assert timed_kinds([*good, bad]) == ["", "gather"]  # of a sort too little
-    assert timed_kinds([*good[1:], bad]) == timed_kinds(good[:4]) == []
+def test_what_is_no_product_is_no_surer_than_a_kind_of_operation_that_is_left_out():
+    by_kind = {"": 80.0, "convolution": 20.0}
+    rows = [row(xla_us=100.0, by_kind=by_kind, estimate_us=100 + off) for off in (*[8.0] * 9, 99.0)]
+    kinds = errors_of_kinds(rows)
+    assert sorted(kinds[""])[:9] == [pytest.approx(0.1)] * 9 and len(kinds) == 1
+    data = {"XLA": {"v6e": {"value": 0.05}}, "moves": {"value": 0.5}}
+    asked = wide_enough(kinds, data)["value"]
+    assert asked == pytest.approx(0.1 * of_few(1) / 0.05 - 1, abs=0.01)
+    assert wide_enough(kinds, data | {"moves": {"value": asked}})["value"] == asked
 
 
 def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():

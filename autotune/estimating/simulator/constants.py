@@ -25,6 +25,7 @@ CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 PRODUCTS = ("convolution", "dot")
 SPATIAL = "spatial convolution"  # depthwise ones are, too: of plain products alone times are given
 PRECISE = "product in several passes"  # as a precision that is asked for may mean
+BY_DATA = ("gather", "scatter", "custom-call")  # data, or unknown code, say what is read
 _NOTHING: Mapping[str, float] = {}
 
 _VERSION = re.compile(r"\d+")
@@ -157,16 +158,15 @@ def xla_error(
 ) -> float | None:
     """Return the error bar of programs of XLA itself, None where none was measured on the chip.
 
-    Each operation may take a little longer, and what is no product is less sure. Of a kind that
-    nobody has timed the whole is unsure; ``by_kind`` has the microseconds of each."""
+    Each operation may take a little longer, and what is no product is less sure; ``by_kind`` has
+    the microseconds of each. Of what data name the rows of the whole is."""
     if chip not in bars()["XLA"]:
         return None
-    timed, whole_us = bars()["timed_kinds"]["value"], sum(by_kind.values()) or 1.0
-    products = sum(by_kind.get(kind, 0.0) for kind in PRODUCTS) / whole_us
-    new_us = sum(us for kind, us in by_kind.items() if kind not in (*timed, *PRODUCTS))
+    shares = {kind: us / (sum(by_kind.values()) or 1.0) for kind, us in by_kind.items()}
+    products, by_data = (sum(shares.get(k, 0.0) for k in kinds) for kinds in (PRODUCTS, BY_DATA))
     known = _bar("XLA", chip) * (1 + float(bars()["moves"]["value"]) * (1 - products))
     known += float(bars()["operation_us"]["value"]) * operations_per_us
-    return known + (1 - min(known, 1.0)) * new_us / whole_us
+    return known + (1 - min(known, 1.0)) * by_data
 
 
 def hardware(name: str, chip: str = "all") -> float:
