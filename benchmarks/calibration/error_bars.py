@@ -21,7 +21,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from autotune.domain.explanation import HBM, LATENCY, PARTS, XLA
+from autotune.domain.explanation import HBM, LATENCY, MATRIX, PARTS, XLA
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
     Errors,
@@ -109,13 +109,12 @@ def main() -> None:
     kernels = [row for row in given if row["family"].startswith(PALLAS)]
     print("\n".join(coverage(errors)), file=sys.stderr)
     print("\n".join(left_out_causes(errors, kernels)), file=sys.stderr)
-    kinds = errors_of_kinds(given)
-    print("\n".join(left_out_kinds(kinds)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
     data |= of_operations(given, unsure) | never_seen(errors, given)
     if not args.xla:
         data |= {name: constants.bars()[name] for name in (_XLA, "operation_us", "moves")}
-    data["moves"] = wide_enough(kinds, data)
+    data |= new_kinds(given, data)
+    print("\n".join(left_out_kinds(given, data)), file=sys.stderr)
     text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
@@ -157,43 +156,64 @@ def of_operations(given: Sequence[Row], unsure: Unsure) -> dict[str, object]:
     }
 
 
-def errors_of_kinds(given: Sequence[Row]) -> dict[str, list[float]]:
-    """By the kind of operation that rows spend most of their time on, as if all that they are off
-    were due to it."""
-    errors: dict[str, list[float]] = {}
-    for row in given:
-        for kind, us in row.get("by_kind", {}).items():
-            share = us / row["xla_us"]
-            if share >= _MOSTLY:
-                errors.setdefault(kind, []).append(error_of(row) / share)
-    return errors
+def mostly(given: Sequence[Row]) -> dict[str, list[Row]]:
+    """By the kind of operation that rows spend most of their time on."""
+    pairs = [(kind, row) for row in given for kind in row.get("by_kind", {})]
+    chosen = [(kind, row) for kind, row in pairs if _share(row, kind) >= _MOSTLY]
+    return {kind: [row for _, row in own] for kind, own in grouped(chosen, itemgetter(0)).items()}
 
 
-def of_new_kind(errors: Mapping[str, Sequence[float]]) -> float:
-    """What operations of a kind that no given row has may be off by."""
-    return width(errors) * of_few(len(errors))
+def _share(row: Row, kind: str) -> float:
+    return float(row["by_kind"][kind] / sum(row["by_kind"].values()))
 
 
-def wide_enough(errors: Mapping[str, Sequence[float]], data: Mapping[str, Any]) -> dict[str, Any]:
-    """How much less sure what is no product is: no surer than what no given row has. The schedule
-    of either is simulated."""
-    least = min(entry["value"] for entry in data[_XLA].values())
-    asked = math.ceil(100 * (of_new_kind(errors) / least - 1)) / 100 if errors else 0.0
-    known: dict[str, Any] = data["moves"]
-    if asked <= known["value"]:
-        return known
-    asks = f"a kind of operation that is left out, of {len(errors)}, asks for it"
-    return {"value": asked, "source": f"{asks}: benchmarks/calibration/error_bars.py"}
+def new_kinds(given: Sequence[Row], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Kinds that enough rows are mostly of, if bars hold as of what is no product, and what any
+    other kind adds to that, as few of them tell of it."""
+    rows_of = {kind: rows for kind, rows in mostly(given).items() if len(rows) >= _LEAST_ROWS}
+    if not rows_of:  # of rows without kinds
+        return {}
+    where = "benchmarks/calibration/error_bars.py"
+    enough = [k for k, rows in rows_of.items() if _within(rows, data, [*rows_of]) >= SHARE]
+    return {
+        "timed_kinds": {
+            "value": sorted(enough),
+            "source": f"{_LEAST_ROWS} given rows or more are mostly of them, nine of ten within "
+            f"their bars: {where}",
+        },
+        "other": {
+            **data["other"],
+            "new kind": {
+                "value": round(_more(len(rows_of), data), 3),
+                "source": f"of what is no product, times {of_few(len(rows_of)) - 1:.3g} as only "
+                f"{len(rows_of)} kinds tell of others: {where}",
+            },
+        },
+    }
 
 
-def left_out_kinds(errors: Mapping[str, Sequence[float]]) -> Iterator[str]:
-    """A table: each kind of operation, the bar that all others make, and its rows within."""
-    yield "| kind left out | rows | bar without it | within |"
-    yield "|---|---|---|---|"
-    for kind, own in errors.items():
-        bar = of_new_kind({name: rest for name, rest in errors.items() if name != kind})
-        within = sum(error <= bar for error in own)
-        yield f"| {kind or 'arithmetic and moves'} | {len(own)} | {bar:.1%} | {within} |"
+def _more(kinds: int, data: Mapping[str, Any]) -> float:
+    known = max(entry["value"] for entry in data[_XLA].values()) * (1 + data["moves"]["value"])
+    return float(known * (of_few(kinds) - 1))
+
+
+def _within(rows: Sequence[Row], data: Mapping[str, Any], timed: Sequence[str]) -> float:
+    """The share of rows that are within their bars if these kinds are timed."""
+    new = {"new kind": {"value": _more(len(timed), data)}}
+    changed = {"timed_kinds": {"value": timed}, "other": {**data["other"], **new}}
+    with patch.object(constants, "bars", return_value={**data, **changed}):
+        return float(mean(error_of(row) <= with_present_bar(row)["bar"] for row in rows))
+
+
+def left_out_kinds(given: Sequence[Row], data: Mapping[str, Any]) -> Iterator[str]:
+    """A table: each kind of operation, and the rows that are mostly of it within bars that are made
+    as if nobody had timed it."""
+    yield "| kind left out | rows | within |"
+    yield "|---|---|---|"
+    rows_of = mostly(given)
+    for kind, rows in rows_of.items():
+        within = _within(rows, data, [name for name in rows_of if name != kind])
+        yield f"| {kind or 'arithmetic and moves'} | {len(rows)} | {within:.0%} |"
 
 
 def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
@@ -209,8 +229,9 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
         "shown": {
             chip: {
                 "value": shown(rows) | ({LATENCY: 1.0} if chip == _WAITING else {}),
-                "source": f"the largest share of each part in {len(rows)} given rows; what waits "
-                f"for HBM alone plain XLA shows, and for latency the matmuls of v5e: {where}",
+                "source": f"the share of each part that {_LEAST_ROWS} of {len(rows)} given rows "
+                "reach; what waits for HBM or the matrix units alone plain XLA shows, and for "
+                f"latency the matmuls of v5e: {where}",
             }
             for chip in constants.CHIPS
         },
@@ -218,8 +239,8 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
             chip: {"value": _WAITING_STEP_US, "source": "the matmuls of the JAX docs, 525 cycles"}
             if chip == _WAITING
             else {
-                "value": round(min(map(step_us, rows)), 2),
-                "source": f"us, of {len(rows)} given rows: {where}",
+                "value": round(_shortest(rows), 2),
+                "source": f"us, {_LEAST_ROWS} of {len(rows)} given rows have no longer: {where}",
             }
             for chip in constants.CHIPS
         },
@@ -291,12 +312,21 @@ def left_out_causes(errors: Errors, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def shown(rows: Sequence[Row]) -> dict[str, float]:
-    """The largest share that each part has of the time of a kernel; from half on it is the whole.
-    Of waits for HBM alone plain XLA has rows."""
+    """The share that each part has of the time of enough kernels; from half on it is the whole. Of
+    waits for HBM alone plain XLA has rows, its products of the matrix units."""
     shares = [(part, us / _kernel_us(row)) for row in rows for part, us in row["parts_us"].items()]
-    most = {part: round(max(each), 3) for part, each in _grouped_values(shares).items()}
+    most = {
+        part: round(sorted(each)[-min(len(each), _LEAST_ROWS)], 3)
+        for part, each in _grouped_values(shares).items()
+    }
     known = [part for part in PARTS if part in most and part != XLA]
-    return {part: 1.0 if part == HBM or most[part] > _MOSTLY else most[part] for part in known}
+    whole = {part for part in known if most[part] > _MOSTLY} | {HBM, MATRIX}
+    return {part: 1.0 if part in whole else most[part] for part in known}
+
+
+def _shortest(rows: Sequence[Row]) -> float:
+    """The grid step that enough kernels have no longer ones than."""
+    return sorted(map(step_us, rows))[min(len(rows), _LEAST_ROWS) - 1]
 
 
 def step_us(row: Row) -> float:
@@ -304,8 +334,7 @@ def step_us(row: Row) -> float:
 
 
 def _short_steps(rows: Sequence[Row]) -> float:
-    shortest = min(map(step_us, rows))
-    short = [row for row in rows if step_us(row) <= _SHORT * shortest]
+    short = [row for row in rows if step_us(row) <= _SHORT * _shortest(rows)]
     return max(error_of(row) * float(row["estimate_us"]) / int(row["steps"]) for row in short)
 
 

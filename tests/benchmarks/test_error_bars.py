@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.estimating.simulator import constants
 from benchmarks.calibration import tokamax_rows as names
 from benchmarks.calibration.error_bars import (
     Unsure,
@@ -9,10 +10,9 @@ from benchmarks.calibration.error_bars import (
     _given,
     caution,
     coverage,
-    errors_of_kinds,
     never_seen,
+    new_kinds,
     of_few,
-    wide_enough,
     width,
 )
 
@@ -61,15 +61,19 @@ def test_what_operations_may_take_beside_their_time_is_apart_from_the_bar_of_a_c
     assert unsure.bar(plain, 0.025) == pytest.approx(0.1)
 
 
-def test_what_is_no_product_is_no_surer_than_a_kind_of_operation_that_is_left_out():
-    by_kind = {"": 80.0, "convolution": 20.0}
-    rows = [row(xla_us=100.0, by_kind=by_kind, estimate_us=100 + off) for off in (*[8.0] * 9, 99.0)]
-    kinds = errors_of_kinds(rows)
-    assert sorted(kinds[""])[:9] == [pytest.approx(0.1)] * 9 and len(kinds) == 1
-    data = {"XLA": {"v6e": {"value": 0.05}}, "moves": {"value": 0.5}}
-    asked = wide_enough(kinds, data)["value"]
-    assert asked == pytest.approx(0.1 * of_few(1) / 0.05 - 1, abs=0.01)
-    assert wide_enough(kinds, data | {"moves": {"value": asked}})["value"] == asked
+def test_a_kind_is_timed_where_enough_rows_are_mostly_of_it_and_any_other_is_less_sure_as_few_are():
+    bar_of = {"chip": "v6e", "family": "a", "limited_by": "XLA", "operations_run": 1}
+    rows = [
+        row(**bar_of, id=n, xla_us=110.0, by_kind={kind: 60.0, "sort": 40.0})
+        for n, kind in enumerate([*("gather",) * 4, *("",) * 9])
+    ]
+    far = row(**bar_of, id=99, xla_us=110.0, by_kind={"": 1.0}, time_us=300.0)
+    data = constants.bars() | {"XLA": {"v6e": {"value": 0.05}}}
+    made = new_kinds([*rows, far], data)
+    assert made["timed_kinds"]["value"] == [""]  # of gathers too few, of a sort too little
+    assert new_kinds([*rows, far, far], data)["timed_kinds"]["value"] == []
+    known = 0.05 * (1 + data["moves"]["value"])
+    assert made["other"]["new kind"]["value"] == round(known * (of_few(1) - 1), 3) > 0
 
 
 def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():

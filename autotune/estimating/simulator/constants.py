@@ -158,13 +158,15 @@ def xla_error(
 ) -> float | None:
     """Return the error bar of programs of XLA itself, None where none was measured on the chip.
 
-    Each operation may take a little longer, and what is no product is less sure; ``by_kind`` has
-    the microseconds of each. Of what data name the rows of the whole is."""
+    Each operation may take a little longer. Less sure is what is no product, still less a kind that
+    was hardly timed, not at all what data name the rows of. ``by_kind``: microseconds of each."""
     if chip not in bars()["XLA"]:
         return None
     shares = {kind: us / (sum(by_kind.values()) or 1.0) for kind, us in by_kind.items()}
+    timed = (*PRODUCTS, *BY_DATA, *bars()["timed_kinds"]["value"])
     products, by_data = (sum(shares.get(k, 0.0) for k in kinds) for kinds in (PRODUCTS, BY_DATA))
     known = _bar("XLA", chip) * (1 + float(bars()["moves"]["value"]) * (1 - products))
+    known += _bar("other", "new kind") * sum(us for kind, us in shares.items() if kind not in timed)
     known += float(bars()["operation_us"]["value"]) * operations_per_us
     return known + (1 - min(known, 1.0)) * by_data
 
@@ -262,12 +264,10 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
     used = nearest_series(name, libtpu)
     data: dict[str, Any] = json.loads(files(name)[used].read_text())
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
-    hardware = _hardware()
-    real = {key: entry["value"] for key, entry in {**hardware["all"], **hardware[name]}.items()}
+    real = {k: e["value"] for k, e in {**_hardware()["all"], **_hardware()[name]}.items()}
     clock_hz = float(real.get("clock_hz", number["clock_hz"]))
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
-    burst = real.get("burst_gigabytes_per_second")
-    burst_bytes_per_second = hbm_bytes_per_second if burst is None else burst * 1e9
+    burst_gigabytes = real.get("burst_gigabytes_per_second", hbm_bytes_per_second / 1e9)
     stalls = data["stalls"]
     return ChipConstants(
         name=name,
@@ -285,7 +285,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         real_write_latency_cycles=real.get("write_latency_cycles", number["write_latency_cycles"]),
         dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / number["clock_hz"],
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
-        burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,
+        burst_bytes_per_cycle=burst_gigabytes * 1e9 / clock_hz,
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         turn_cost=real.get("hbm_turn_cost", 0.0),
         sustained_share=real.get("hbm_sustained_share", 1.0),

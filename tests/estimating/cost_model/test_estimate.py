@@ -57,14 +57,14 @@ def test_the_parts_add_up_to_the_time():
 def test_short_bodies_of_v4_have_a_wide_bar_or_none():
     """183 cycles of a step may be missing there: 0.17 us."""
     bars = []
-    for total_us in (0.4, 8.0, 80.0):  # of four steps
+    for total_us in (0.4, 10.0, 100.0):  # of four steps
         outcome = estimate(trace(), compiled(simulation(total_us)), replace(V5E, chip=Chip.V4))
         assert isinstance(outcome, Estimated)
         bars.append(outcome.estimate.error)
     assert bars[0] is None
     base = error_bar("v4", "compute")
     assert base is not None
-    assert bars[1:] == pytest.approx([base + 0.087, base + 0.0087], abs=1e-3)
+    assert bars[1:] == pytest.approx([base + 0.07, base + 0.007], abs=1e-3)
 
 
 def test_a_refusal_gives_no_number():
@@ -150,7 +150,8 @@ def test_plain_xla_of_many_operations_or_of_what_data_decide_is_less_sure():
     assert xla_error("v6e", {"convolution": 3.0}) < known
     more = xla_error("v6e", {"reduce": 3.0}, operations_per_us=0.5) - known
     assert more == pytest.approx(0.5 * bars()["operation_us"]["value"])
-    assert xla_error("v6e", kinds) == pytest.approx(0.75 * known + 0.25)
+    new = known + bars()["other"]["new kind"]["value"] / 4
+    assert xla_error("v6e", kinds) == pytest.approx(0.75 * new + 0.25)
 
 
 @pytest.mark.parametrize(
