@@ -72,6 +72,9 @@ from benchmarks.harness.documents import write_below_mark
 KERNEL = Path(__file__).with_name("kernels") / "tokamax_row.py"
 _GRID = KERNEL.with_name("tokamax_grid.py")
 _LIMIT_S = 120.0
+# What was measured on v6e gathered by the cores themselves: with this, programs take the memory at
+# their peak that was measured, byte by byte, without it up to 8 % less; on v5p and v7x without it.
+_AS_MEASURED = {Chip.V6E: "xla_tpu_offload_gather_to_sparsecore=false"}
 _LONGEST = 6  # of XLA's operations, those that are kept
 
 
@@ -181,14 +184,16 @@ def _estimate(pool: CompilerPool, number: int, row: Row, memory: Path) -> Row:
         spec, info = pool.ask(DescribeKernel(ref=ref)), pool.ask(DescribeChip(chip=chip))
         problem = spec.problems.parse(f"row={number + 1}", "bfloat16")
         memory.unlink(missing_ok=True)
+        options = _AS_MEASURED.get(chip)
         if row["family"].startswith(PALLAS):
+            config = make_config({"config": 0})
             question = CompileConfig(
-                ref=ref, problem=problem, config=make_config({"config": 0}), chip=chip
+                ref=ref, problem=problem, config=config, chip=chip, options=options
             )
             made = _kernel(outcome_of(pool.ask(question), info))
         else:
-            cost = pool.ask(CompileBaseline(ref=ref, problem=problem, chip=chip))
-            made = _plain(cost, info)
+            plain = CompileBaseline(ref=ref, problem=problem, chip=chip, options=options)
+            made = _plain(pool.ask(plain), info)
         return made | ({"made_mb": float(memory.read_text())} if memory.exists() else {})
     except AutotuneError as refusal:
         return {"estimate_us": None, "refusal": str(refusal)}
