@@ -159,7 +159,8 @@ class ScheduledOperation:
     ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``;
     ``vector_ops``: of a kernel's other arithmetic, where it is not simulated.
     ``scope``, ``line``: the model's names for it, and the line of its source. ``branches``: those
-    of conditionals that it is in, each the name of the conditional and a number.
+    of conditionals that it is in, each the name of the conditional and a number. ``loop``: the
+    outermost that it is in.
     ``undecided``: the line of the loop around it whose length depends on data. ``sends``: whether
     it is a kernel that speaks to other devices; ``is_unsized``: whether it is one whose grid data
     decide, or of which no more is known than what it is given.
@@ -187,6 +188,7 @@ class ScheduledOperation:
     scope: OmitDefault[str] = ""
     line: OmitDefault[str] = ""
     branches: OmitDefault[tuple[tuple[str, int], ...]] = ()
+    loop: OmitDefault[str] = ""
     undecided: OmitDefault[str] = ""
     sends: OmitDefault[bool] = False
     is_unsized: OmitDefault[bool] = False

@@ -9,8 +9,9 @@ program before fetches for the next one is there. Each program takes its time to
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import NamedTuple
 
 from autotune.domain.explanation import (
@@ -27,6 +28,7 @@ from autotune.estimating.roofline import peak_ops_per_s
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
+_MOST_TURNS = 256  # of a loop that are told apart
 _TURNS = 1000  # that a loop may well have whose length data decide
 _VECTOR_SLOTS = 4  # of a bundle (JAX's scaling book, "What is a TPU?"), from v4 to v7x
 _PREFETCHES = ("copy", "slice", "dynamic-slice")  # started ahead: between HBM and VMEM
@@ -196,26 +198,46 @@ def timeline(
 ) -> list[TimedOperation]:
     """Each operation in order, kernels with times of their own apart."""
     clock = _Clock(rates)
-    for operation in schedule:
-        if operation.kernel is not None:
-            clock.now += kernels_us[operation.kernel]
-        else:
-            clock.run(operation)
+    for loop, turns in groupby(schedule, key=lambda operation: operation.loop):
+        operations = list(turns)
+        clock.enter(loop, operations)
+        for operation in operations:
+            if operation.kernel is not None:
+                clock.now += kernels_us[operation.kernel]
+            else:
+                clock.run(operation)
     return clock.timed
 
 
 @dataclass(slots=True)
 class _Clock:
-    """``strained``: for how long HBM was busy of late beyond what it sustains. ``free``: when each
-    way that copies take is, by its name; ``ends``: of what is on its way the
-    way and the end, by the name of its start."""
+    """``strained``: for how long HBM was busy of late beyond what it sustains; ``more``: what each
+    operation takes more for that. ``free``: when each way that copies take is, by its name;
+    ``ends``: of what is on its way the way and the end, by the name of its start."""
 
     rates: Rates
     now: float = 0.0
     strained: float = 0.0
+    more: Iterator[float] = field(default_factory=lambda: iter(()))
     free: dict[str, float] = field(default_factory=dict)
     ends: dict[str, tuple[TimedOperation, str, float]] = field(default_factory=dict)
     timed: list[TimedOperation] = field(default_factory=list)
+
+    def enter(self, loop: str, operations: Sequence[ScheduledOperation]) -> None:
+        """Of operations that follow each other, or take turns in a ``loop``: a part of each leaves
+        HBM to the next one, so no stream is as long as all turns of one together."""
+        timed = (o for o in operations if o.kernel is None and not o.on_sparse_cores)
+        whole = [o for o in timed if o.phase is Phase.WHOLE]
+        turns = min([_MOST_TURNS, *(o.runs for o in whole)]) if loop else 1
+        parts = [(self.rates.once(o)[1] * o.runs / turns, self._moves(o) / turns) for o in whole]
+        more = [0.0] * len(parts)
+        for _ in range(turns):
+            for number, (takes, moves) in enumerate(parts):
+                more[number] += self._sustained(takes, moves) - takes
+        self.more = iter(more)
+
+    def _moves(self, operation: ScheduledOperation) -> float:
+        return operation.hbm_bytes * operation.runs / self.rates.one_way_bytes_per_us
 
     def run(self, operation: ScheduledOperation) -> None:
         if operation.is_ahead:
@@ -240,9 +262,9 @@ class _Clock:
             done = replace(begun.operation, name=operation.name)
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
-            moved_us = operation.hbm_bytes * operation.runs / self.rates.one_way_bytes_per_us
+            moved_us = self._moves(operation)
             self._delay(takes, moved_us)
-            takes = self._sustained(takes, moved_us)
+            takes += next(self.more)
             timed = timed._replace(busy_us=takes, exposed_us=takes)
         self.now += timed.exposed_us
         self.timed.append(timed)

@@ -77,11 +77,18 @@ def test_both_cores_of_a_chip_wait_for_each_other_after_each_operation():
 
 @pytest.mark.parametrize(
     ("streams_us", "takes_us"),
-    [([9_000], 9_000), ([20_000], 23_077), ([5_000] * 4, 23_077), ([9_000, 0, 9_000], 18_000)],
+    [
+        ([9_000], 9_000),
+        ([20_000], 23_077),
+        ([5_000] * 4, 23_077),
+        ([9_000, 0, 9_000], 18_000),
+        ([20_000, 0], 23_077),
+    ],
 )
 def test_a_long_stream_falls_to_what_hbm_of_v6e_sustains(streams_us, takes_us):
     """20 ms at the full rate are 18 at 0.78 of it, as far as 2 are saved. What leaves HBM alone
-    for a while saves them again; another chip has no such limit."""
+    for a while saves them again, as it does in each turn of a loop; another chip has no such
+    limit."""
     v6e = replace(V5E, chip=Chip.V6E, hbm_bytes_per_s=1_640_000_000_000)
     rate = Rates(v6e).one_way_bytes_per_us
     schedule = [
@@ -92,6 +99,18 @@ def test_a_long_stream_falls_to_what_hbm_of_v6e_sustains(streams_us, takes_us):
     measured_us = xla_time(schedule, [], v6e).time_us - start_us() - rest_us
     assert measured_us == pytest.approx(takes_us, abs=1)
     assert time_us(*schedule) - rest_us == pytest.approx(sum(streams_us))
+    in_loop = [
+        replace(
+            o,
+            loop="while",
+            runs=500,
+            simulated_us=o.simulated_us / 500,
+            hbm_bytes=o.hbm_bytes // 500,
+        )
+        for o in schedule
+    ]
+    busy_us = max(sum(streams_us) + rest_us, (sum(streams_us) - 2_000) / 0.78)
+    assert xla_time(in_loop, [], v6e).time_us - start_us() == pytest.approx(busy_us, abs=1)
 
 
 def test_only_what_matters_is_unknown():

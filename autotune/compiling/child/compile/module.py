@@ -102,6 +102,7 @@ class _Place:
     scope: Scope
     runs: int = 1
     branches: tuple[tuple[str, int], ...] = ()
+    loop: str = ""
     undecided: str = ""
 
 
@@ -133,6 +134,7 @@ class _Walk:
     def _turns(self, loop: HloInstruction, place: _Place) -> _Place:
         body, trips = self._named("body", loop), self._trips(loop, place.scope)
         scope = Scope(body, loop, body, place.scope)
+        place = replace(place, loop=place.loop or loop.name)
         if trips is None:
             line = self.origins.origin(iter([loop.text])).line or loop.name
             return replace(place, scope=scope, undecided=place.undecided or line)
@@ -217,6 +219,7 @@ class _Walk:
             scope=origin.scope,
             line=origin.line,
             branches=place.branches,
+            loop=place.loop,
             undecided=place.undecided,
         )
 
@@ -287,8 +290,8 @@ class _Walk:
 
     def _fused_bytes(self, name: str, operands: list[str], written: int) -> int:
         """Of a fusion: an operand that is only sliced is read in slices; one that is updated in
-        place is written where it is updated. What it only hands on, or another device writes, it
-        does not move."""
+        place is written where it is updated, whether that is read before or not. What it only
+        hands on, or another device writes, it does not move."""
         inner = self.computations.get(name, {})
         result, handed = root(inner), set[str]()
         if result is not None and result.opcode == "tuple":
@@ -301,15 +304,16 @@ class _Walk:
             if self._is_handed_on(inner, number, handed):
                 continue
             value = parameter(inner, number)
-            using, readers = users(inner, value), self._readers(inner, value)
-            whole = sum(arrays_bytes(text))
-            if readers and all(reader.opcode in _PARTIAL for reader in readers):
-                total += min(whole, sum(sum(arrays_bytes(r.result, text)) for r in readers))
-            elif using and all(user.opcode == "dynamic-update-slice" for user in using):
-                changed = sum(sum(arrays_bytes(inner[u.operands[1]].result, text)) for u in using)
-                total += changed - min(written, whole)
-            else:
+            readers, whole = self._readers(inner, value), sum(arrays_bytes(text))
+            updates = [u for u in users(inner, value) if u.opcode == "dynamic-update-slice"]
+            parts = [reader for reader in readers if reader.opcode in _PARTIAL]
+            if not readers or len(parts) + len(updates) < len(readers):
                 total += whole
+                continue
+            total += min(whole, sum(sum(arrays_bytes(part.result, text)) for part in parts))
+            if updates:
+                changed = sum(sum(arrays_bytes(inner[u.operands[1]].result, text)) for u in updates)
+                total += changed - min(written, whole)
         return max(0, total)
 
     def _is_handed_on(self, inner: Computation, number: int, handed: set[str]) -> bool:
