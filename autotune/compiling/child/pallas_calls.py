@@ -113,10 +113,10 @@ class PallasCall:
 
 
 def _read(
-    eqn: Any, scope: str, given: tuple[Arrays, ...], texts: dict[Any, tuple[str, str]]
+    eqn: Any, where: str, scope: str, given: tuple[Arrays, ...], texts: dict[Any, tuple[str, str]]
 ) -> PallasCall:
-    """``texts``: of bodies: the layers of a model share them, and each takes a
-    second to print."""
+    """``where``: the line around it; ``texts``: of bodies: the layers of a model share them, and
+    each takes a second to print."""
     mapping = eqn.params["grid_mapping"]
     added = tuple(getattr(mapping, "vmapped_dims", ()))
     meshes = meshes_of(eqn)
@@ -139,7 +139,7 @@ def _read(
     undeclared = UndeclaredKernel(
         name=name_of(eqn),
         core="+".join(cores),
-        source=_source(eqn),
+        source=_source(eqn) or where,
         scope=scope,
         scalars=tuple(str(BlockedArray(s, dtype, s, "smem")) for s, dtype in scalars),
         operands=tuple(map(str, operands)),
@@ -312,11 +312,12 @@ class ModelCalls:
         *,
         counted: bool,
         around: str = "",
+        where: str = "",
         given: tuple[Arrays, ...] = (),
     ) -> None:
         """``counted``: it is inside of a decorated function; ``around``: names of what it is in,
-        ``given``: arrays that the jitted functions among that are called with. How often a
-        ``while`` turns and which branch of a ``cond`` is taken is not known: each counts once."""
+        ``where``: its line, ``given``: arrays that the jitted functions among that are called with.
+        A ``while`` of unknown length and each branch of a ``cond`` count once."""
         here: dict[tuple[int, bool], int] = {}
         for eqn in open_jaxpr(jaxpr).eqns:
             stack = str(eqn.source_info.name_stack)
@@ -332,13 +333,14 @@ class ModelCalls:
                 if not (counted or mark):
                     parts = _TRANSFORM.sub("", f"{around}{stack}").split("/")
                     scope = "/".join(filter(None, parts))
-                    self.runs_by_call[_read(call, scope, given, self._texts)] += times
+                    self.runs_by_call[_read(call, where, scope, given, self._texts)] += times
                 continue
             is_jitted = eqn.primitive.name in _JITTED
             within = (_arrays(eqn.invars), *given) if is_jitted else given
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)
                 inside = counted or mark is not None
-                self.walk(inner, often, counted=inside, around=f"{around}{stack}/", given=within)
+                names, line = f"{around}{stack}/", _source(eqn) or where
+                self.walk(inner, often, counted=inside, around=names, where=line, given=within)
         for place, batch in here.items():
             self._marked[place] += times * batch

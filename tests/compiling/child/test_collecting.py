@@ -168,6 +168,13 @@ def scattered(x):
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return pl.kernel(copy, shape, mesh=mesh, name="copy", scratch_types=scratch)(x)
 
+def mapped(x):
+    from jax.experimental.pallas import tpu_sc
+    mesh = tpu_sc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=2)
+    refs = jax.new_ref(x), jax.new_ref(jnp.zeros_like(x))
+    jax.jit(lambda: pl.core_map(mesh)(lambda: pltpu.sync_copy(*refs)))()
+    return refs[1][...]
+
 def meshed(x):
     import numpy as np
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("rows",))
@@ -347,6 +354,9 @@ def test_kernels_for_sparse_cores_are_listed(tmp_path):
         "3 x 4096 bytes vmem to hbm, by index",
     )
     assert read_workload(workload_text(Workload(undeclared=(found,)))).undeclared == (found,)
+    (found,) = collected(tmp_path, "mapped", "x=f32[256,128]", Chip.V6E).undeclared
+    assert (found.vmem_bytes, found.dmas) == (0, ("1 x 131072 bytes hbm to hbm",))
+    assert found.source.startswith(f"{tmp_path / 'model.py'}:")
 
 
 @pytest.mark.parametrize("function", ["meshed", "made", "entered", "placed"])

@@ -72,9 +72,10 @@ def _whole(number: int, array: Any, ref: Any) -> Any:
     import jax
 
     starts = jax.make_jaxpr(lambda: (0,) * len(array.shape))()
+    in_hbm = SimpleNamespace(memory_space="hbm")  # as core_map has what is closed over
     return SimpleNamespace(
         array_aval=array,
-        block_aval=ref.aval,
+        block_aval=in_hbm if memory_space(ref.aval) == "default" else ref.aval,
         block_shape=tuple(array.shape),
         index_map_jaxpr=starts,
         origin=f"operand {number}",
@@ -261,7 +262,7 @@ def _moved(eqn: Any) -> str:
                 rows = ", by index" if listed else rows
         if all(isinstance(size, int) for size in shape):
             sizes.append(prod(shape) * bits(dtype) // 8)
-    spaces = " to ".join(memory_space(ref) for ref, _ in sides)
+    spaces = " to ".join(memory_space(ref) for ref, _ in sides).replace("default", "hbm")
     return f"{min(sizes, default='?')} bytes {spaces}{rows}"
 
 
