@@ -344,6 +344,7 @@ def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(pl, "kernel"), reason="this JAX has no kernels for SparseCores")
+@pytest.mark.filterwarnings("ignore:.*core_map:DeprecationWarning")  # jax 0.12
 def test_kernels_for_sparse_cores_are_listed(tmp_path):
     (found,) = collected(tmp_path, "scattered", "x=f32[256,128]", Chip.V6E).undeclared
     assert (found.name, found.core, found.grid) == ("copy", "SparseCore", (2, 16))
