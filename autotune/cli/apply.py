@@ -11,6 +11,7 @@ from autotune.cli.step import step_question, workload_and_args
 from autotune.cli.traced_again import TracedModel
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
+from autotune.publishing.checking.selection import selected
 from autotune.tables.description import Description, descriptions
 from autotune.tables.export import FileChange, Refused, TableExport, packages_folder
 from autotune.tables.formatting import formatted
@@ -61,17 +62,14 @@ def apply(
         raise InvalidInputError("give --model FILE.py:FUNCTION, or a --workload")
     question = step_question(model, workload, call, [chip] if chip else [], "") if asked else None
     with shared.open_database(database, create=False) as store:
-        records = store.records(kernel, only, claimed=accept_claimed)
+        records = selected(store.records(kernel, only, claimed=accept_claimed))
     tables = [(t, where) for t in descriptions() if (where := packages_folder(repository, t))]
     if not tables:
         raise InvalidInputError(
             f"{repository} has no table that is known here: `autotune export` names the formats"
         )
-    changes, refused, rows = (
-        list[FileChange](),
-        Refused(),
-        list[tuple[Description | None, Record]](),
-    )
+    changes, refused = list[FileChange](), Refused()
+    rows = list[tuple[Description | None, Record]]()
     for table, _ in tables:
         export = TableExport(name=table.name, python=python, repository=repository)
         of_table = [record for record in records if table.takes(record.key.kernel)]
@@ -87,8 +85,12 @@ def apply(
     rows += [(None, r) for r in records if not any(take(r.key.kernel) for take in takes)]
     for change in () if dry_run else changes:
         shared.check_writable(repository / change.file)
-    place = TracedModel(question, python, repository, [folder for _, folder in tables])
-    traced = place.patch(changes, rows, dry_run=dry_run)
+    traced = None
+    if question is not None:
+        place = TracedModel(question, python, repository, [folder for _, folder in tables])
+        traced = place.patch(changes, rows, dry_run=dry_run)
+    for change in () if dry_run or traced else changes:
+        shared.write_file(repository / change.file, change.after)
     _say(changes, refused, traced, dry_run=dry_run, as_json=as_json)
     sys.exit(0 if changes and not refused and not (traced and traced["error"]) else 1)
 
@@ -134,11 +136,8 @@ def _of_model(traced: Named) -> Iterator[str]:
         return
     yield f"traced for {traced['chip']}"
     for call in traced["calls"]:
-        old, new, texts = (
-            call["configs_before"],
-            call["configs_after"],
-            [call["before"], call["after"]],
-        )
+        old, new = call["configs_before"], call["configs_after"]
+        texts = [call["before"], call["after"]]
         if len(old) == len(new) == 1:  # of several configs, in whole
             a, b = (text.split(",") for text in texts)
             texts = [",".join(p for p in x if p not in y) for x, y in ((a, b), (b, a))]

@@ -5,6 +5,7 @@ import click
 from autotune.cli.shared import interpreter_options, json_option, one_compiler, print_json
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeKernel
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, aliases
 from autotune.wording.output import echo
 
@@ -29,9 +30,10 @@ def kernels(name: str | None, python: str, as_json: bool) -> None:
     if as_json:
         print_json({kernel: str(ref) for kernel, ref in refs.items()})
         return
+    if (installed := releases(python, PACKAGES)) is None:
+        raise InvalidInputError(f"{python} does not answer as a Python does: choose another")
     for kernel, ref in refs.items():
         echo(f"{kernel:<{max(map(len, refs))}} {ref}")
-    installed = releases(python, PACKAGES)
     for package in PACKAGES.values():
         has = installed.get(package.name, "none")
         tried = " and ".join(package.releases)

@@ -162,7 +162,7 @@ def hooks(python: str) -> Iterator[Finding]:
     if unknown := unknown_packages(named):
         remedy = f"choose among {', '.join(PACKAGES)}"
         yield bad("install", f"{ENVIRONMENT} names {unknown}: unknown here", remedy)
-    installed = releases(python, PACKAGES)
+    installed = releases(python, PACKAGES) or {}
     for package in PACKAGES.values():
         by = ENVIRONMENT if package.name in named else "autotune.install"
         takes = f"{len(package.hooks())} lookups of {package.name} take tuned blocks by {by}"

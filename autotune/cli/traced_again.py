@@ -19,7 +19,7 @@ from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.known_config import named
 from autotune.domain.problem import Config, parsed_parts
 from autotune.domain.record import Record
-from autotune.domain.workload import WorkloadProblem
+from autotune.domain.workload import WorkloadProblem, workload_problem
 from autotune.tables.description import Description, NotInCatalogueError
 from autotune.tables.export import FileChange, known_config
 from autotune.tables.table import Named
@@ -31,21 +31,18 @@ Rows = Sequence[tuple[Description | None, Record]]
 class TracedModel(NamedTuple):
     """A function, with the packages in ``folders`` of a ``repository``."""
 
-    question: StepQuestion | None
+    question: StepQuestion
     python: str
     repository: Path
     folders: Sequence[Path]
 
-    def patch(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named | None:
+    def patch(self, changes: Sequence[FileChange], rows: Rows, *, dry_run: bool) -> Named:
         """Changes the repository, or a copy; each call then, and which rows none runs. ``error``:
-        why that is not known. None: no model is asked for."""
-        question, before = self.question, Collected([], [], "no model")
-        chip = question.chips[0] if question else None
+        why that is not known."""
+        chip = self.question.chips[0]
         of_chip = [(table, record) for table, record in rows if record.key.chip == chip]
         likely = tuple(dict.fromkeys(record.config for _, record in of_chip))
-        if question is not None:
-            before = self._calls(question, self.repository, likely)
-        after = before
+        before = after = self._calls(self.repository, likely)
         with tempfile.TemporaryDirectory(prefix="autotune-patched-") as folder:
             project = self.repository
             if dry_run:
@@ -53,10 +50,8 @@ class TracedModel(NamedTuple):
                 project = self._copied(Path(folder).resolve(), changes) if changes else project
             for change in changes:
                 write_file(project / change.file, change.after)
-            if question and changes and not before.error:
-                after = self._calls(question, project, likely)
-        if question is None:
-            return None
+            if changes and not before.error:
+                after = self._calls(project, likely)
         error = after.error and f"{'before' if before.error else 'with'} the patch: {after.error}"
         return {
             "chip": chip,
@@ -80,16 +75,14 @@ class TracedModel(NamedTuple):
                 raise InvalidInputError(f"{file} is a link out of a copy of the project: {remedy}")
         return project
 
-    def _calls(
-        self, question: StepQuestion, project: Path, likely: tuple[Config, ...]
-    ) -> Collected:
+    def _calls(self, project: Path, likely: tuple[Config, ...]) -> Collected:
         """With ``project`` wherever the repository is named."""
 
         def moved(text: object) -> str:
             place = rf"(?<![\w./-]){re.escape(str(self.repository))}(?![\w.-])"
             return re.sub(place, str(project), str(text))
 
-        given, chip = question.ref, question.chips[0]
+        given, chip = self.question.ref, self.question.chips[0]
         ref, words = replace(given, path=moved(given.path)), ProblemWords(call=moved(given.call))
         paths = [*map(moved, self.folders), *filter(None, [os.environ.get("PYTHONPATH")])]
         python = str(Path(shutil.which(self.python) or self.python).absolute())
@@ -132,15 +125,16 @@ def _unreached(rows: Rows, calls: Sequence[WorkloadProblem]) -> list[Named]:
     return [
         {"record": known_config(record).source, "has_call": bool(of_row), "has_table": bool(table)}
         for (table, record), of_row in zip(rows, of_rows, strict=True)
-        if table is None
-        or (record.key.kernel, named(record.config.axes))
-        not in [(call.kernel, call.config) for call in of_row or others]
+        if (record.key.kernel, named(record.config.axes))
+        not in [(call.kernel, call.config) for call in of_row or (others if table else ())]
     ]
 
 
 def _has_row(call: WorkloadProblem, table: Description | None, record: Record) -> bool:
-    """Whether one row of a table is for both."""
-    if table is None or call.kernel != record.key.kernel or call.args:
+    """Whether one row of a table is for both; without a table, whether their problem is one."""
+    if table is None:
+        return str(call) == str(workload_problem(record.key.kernel, record.key.problem))
+    if call.kernel != record.key.kernel or call.args:
         return False
     known, parts = known_config(record), ",".join([call.shape, *call.options])
     asked = {**parsed_parts(parts, "problem"), "dtype": call.dtype or ""}

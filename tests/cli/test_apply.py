@@ -15,7 +15,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence
-from autotune.domain.workload import WorkloadProblem
+from autotune.domain.workload import WorkloadProblem, workload_problem
 from autotune.tables.export import Export, FileChange, TableExport
 from autotune_db import open_store
 from tests.samples import records
@@ -196,11 +196,16 @@ def test_configs_of_a_call_are_told_apart_and_so_is_the_chip(
         Collected([WorkloadProblem(kernel="k", config=config) for config in configs], [])
         for configs in (before, after)
     ]
-    open_store(str(project / "test.db"), create=True).close()
+    with open_store(str(project / "test.db"), create=True) as store:
+        for libtpu in ("0.0.42.1", "0.0.50"):  # the newest is told, once
+            made = _record("k", 1024, b=7)
+            toolchain = replace(made.key.toolchain, libtpu=libtpu)
+            store.save_record(replace(made, key=replace(made.key, toolchain=toolchain)))
     monkeypatch.setattr(TableExport, "of", lambda *_, **__: export)
     monkeypatch.setattr("autotune.cli.traced_again.calls_of", lambda *_, **__: traces.pop(0))
     done = autotune_here("apply", ".", "--workload", "model.toml", cwd=project)
     assert f"traced for v6e\n{len(after)} × k: {said}\n" in done.stdout, done.stderr
+    assert done.stdout.count("no call is seen to run k ") == bool(after)
 
 
 def test_a_record_of_a_called_kernel_without_a_table_is_told():
@@ -208,6 +213,10 @@ def test_a_record_of_a_called_kernel_without_a_table_is_told():
     rows = [(None, _record(kernel, 1024, b=2)) for kernel in ("k", "other")]
     (told,) = _unreached(rows, [WorkloadProblem(kernel="k", config="b=2")])
     assert told["record"].startswith("k ") and not told["has_table"]
+    same = workload_problem("k", rows[0][1].key.problem)
+    assert _unreached(rows, [replace(same, config="b=2")]) == []
+    (other,) = _unreached(rows, [replace(same, config="b=3")])
+    assert (other["has_call"], other["has_table"]) == (True, False)
 
 
 @pytest.mark.parametrize("asked", [("--args", "x"), ("--model", "m.py:f", "--workload", "run.yml")])

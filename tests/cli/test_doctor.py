@@ -15,7 +15,7 @@ from autotune.cli.doctor import Condition
 from autotune.cli.main import cli
 from autotune.compiling.environments import environment, packages
 from autotune_db import open_store
-from tests.servers.commands import autotune, autotune_here
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 from tests.servers.service import running
 
 
@@ -79,6 +79,8 @@ def test_what_is_no_python_is_said_in_a_sentence(python, tmp_path):
     done = autotune_here("doctor", "--quick", "--python", python, cwd=tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert f"{python} cannot import JAX: " in done.stdout
+    done = autotune_here("kernels", "--python", python, cwd=tmp_path)
+    assert_one_sentence(done, f"{python} does not answer as a Python does: choose another")
 
 
 def test_a_python_may_print_a_banner(tmp_path):

@@ -68,30 +68,30 @@ def probe(python: str) -> Interpreter | CannotCompile:
         module = lacks[1].partition(".")[0] if lacks else None
         package = _PACKAGE_OF.get(module, module) if module else None
         return CannotCompile(lacks=package, message=last_words(done.stderr))
-    facts = _answer(done.stdout)
+    facts = _answer(done.stdout) or {}
     if "python" not in facts:
         return CannotCompile(lacks=None, message="it does not answer as a Python does")
     return Interpreter(python_version=facts.pop("python"), toolchain=Toolchain(**facts))
 
 
-def releases(python: str, packages: Iterable[str]) -> dict[str, str]:
-    """Of those packages that it has."""
+def releases(python: str, packages: Iterable[str]) -> dict[str, str] | None:
+    """Of those packages that it has; None where it is no Python that can be started."""
     known = "{n: d.version for n in sys.argv[1:] for d in [*distributions(name=n)][:1]}"
     imports = "import json, sys; from importlib.metadata import distributions"
     ask = [python, "-P", "-c", f"{imports}; print(json.dumps({known}))", *packages]
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(ask, capture_output=True, text=True, timeout=_LIMIT_S)
         return _answer(done.stdout)
-    return {}
+    return None
 
 
-def _answer(printed: str) -> dict[str, str]:
-    """The line in JSON among what it printed, a banner too; nothing where there is none."""
+def _answer(printed: str) -> dict[str, str] | None:
+    """The line in JSON among what it printed, a banner too."""
     for line in printed.splitlines():
         with suppress(ValueError):
             if isinstance(answer := json.loads(line), dict):
                 return answer
-    return {}
+    return None
 
 
 def last_words(text: str) -> str:

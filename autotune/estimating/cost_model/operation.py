@@ -228,7 +228,7 @@ class _Clock:
         HBM to the next one, so no stream is as long as all turns of one together."""
         timed = (o for o in operations if o.kernel is None and not o.on_sparse_cores)
         whole = [o for o in timed if o.phase is Phase.WHOLE]
-        turns = min([_MOST_TURNS, *(o.runs for o in whole)]) if loop else 1
+        turns = max(1, min([_MOST_TURNS, *(o.runs for o in whole)])) if loop else 1
         parts = [(self.rates.once(o)[1] * o.runs / turns, self._moves(o) / turns) for o in whole]
         more = [0.0] * len(parts)
         for _ in range(turns):

@@ -109,6 +109,8 @@ def test_a_long_stream_falls_to_what_hbm_of_v6e_sustains(streams_us, takes_us):
         )
         for o in schedule
     ]
+    never = [replace(o, runs=0) for o in in_loop]
+    assert xla_time(never, [], v6e).time_us == start_us()
     busy_us = max(sum(streams_us) + rest_us, (sum(streams_us) - 2_000) / 0.78)
     assert xla_time(in_loop, [], v6e).time_us - start_us() == pytest.approx(busy_us, abs=1)
 
