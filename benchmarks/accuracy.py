@@ -40,12 +40,7 @@ def main() -> None:
     rows, refused = compare(args.folder)
     pairs = agreement.load_all(args.published)
     tables = "\n".join(
-        [
-            *_summary(rows, refused),
-            *_families(rows),
-            *_sweeps(rows),
-            *_hardware(pairs),
-        ]
+        [*_summary(rows, refused), *_families(rows), *_sweeps(rows), *_hardware(pairs)]
     )
     print(tables)
     if args.write:

@@ -62,7 +62,3 @@ def _us(call: Callable[[], Any], rounds: int) -> float:
     for _ in range(rounds):
         call()
     return (time.process_time() - started) / rounds * 1e6
-
-
-if __name__ == "__main__":
-    main()

@@ -233,7 +233,3 @@ def main() -> int:
         finally:
             service.stop()
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

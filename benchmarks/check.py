@@ -298,13 +298,7 @@ def _against(
             asked += priors_of(spec, pool.ask(DescribeToolchain()), problems, ())
         stores = (open_store(str(Path(folder) / f"{n}.db"), create=True) for n in range(2))
         return compare_revision(
-            "main",
-            lambda: CompilerPool(1),
-            lambda: next(stores),
-            pool,
-            refs,
-            asked,
-            lambda _: None,
+            "main", lambda: CompilerPool(1), lambda: next(stores), pool, refs, asked, lambda _: None
         )
 
 

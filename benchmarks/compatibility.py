@@ -91,7 +91,3 @@ def main() -> None:
     print(f"\n{page}")
     if options.write:
         write_below_mark("results/compatibility.md", "compatibility", page)
-
-
-if __name__ == "__main__":
-    main()

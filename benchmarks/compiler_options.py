@@ -27,12 +27,7 @@ from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiler_options import CHANGES_NOTHING, as_flags, canonical, parsed
-from autotune.domain.compilers import (
-    CompileConfig,
-    CompiledConfig,
-    DescribeChip,
-    ListChoices,
-)
+from autotune.domain.compilers import CompileConfig, CompiledConfig, DescribeChip, ListChoices
 from autotune.domain.errors import AutotuneError
 from autotune.domain.key import Chip, installed_toolchain
 from autotune.domain.outcome import OutOfVmem
@@ -282,7 +277,3 @@ def _shown(result: list[Any] | None) -> str:
         if isinstance(result[0], int)
         else result[0]
     )
-
-
-if __name__ == "__main__":
-    main()

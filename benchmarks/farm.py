@@ -220,7 +220,3 @@ def _timed(compilers: PooledCompilers, subject: Subject, configs: Sequence[Confi
     began = time.monotonic()
     wait([compile_config(compilers, subject, config) for config in configs])
     return time.monotonic() - began
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

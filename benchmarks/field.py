@@ -168,7 +168,3 @@ def main() -> None:
             print(row, flush=True)
     shares = (f"{step} {sum(step in row.done for row in rows)}" for step in STEPS)
     print(f"\nof {len(rows)}: " + ", ".join(shares))
-
-
-if __name__ == "__main__":
-    main()

@@ -150,7 +150,3 @@ def main() -> None:
     print(printed)
     if args.write:
         write_below_mark("results/field.md", "foreign", printed)
-
-
-if __name__ == "__main__":
-    main()

@@ -144,6 +144,3 @@ _AXES = {
     ),
     "_dq": dict.fromkeys(("block_q_dq", "block_k_major_dq", "block_k_dq"), 128),
 }
-
-if __name__ == "__main__":
-    main()

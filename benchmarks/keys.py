@@ -93,7 +93,3 @@ def _exported(file: Path, form: str, database: Path) -> float:
 def _run(*words: str, db: Path) -> None:
     command = [sys.executable, "-m", "autotune", *words, "--db", str(db)]
     subprocess.run(command, check=True, capture_output=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

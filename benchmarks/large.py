@@ -171,7 +171,3 @@ def _run(command: list[str]) -> None:
     )
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stdout}{done.stderr}")
-
-
-if __name__ == "__main__":
-    main()

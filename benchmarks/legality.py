@@ -76,9 +76,7 @@ CASES: tuple[tuple[str, str, str, str, dict[str, int]], ...] = (
     ),
 )
 
-WHOLE = {
-    "flash_attention": KernelRef(path=str(_KERNELS / "whole.py"), attribute="FLASH_ATTENTION"),
-}
+WHOLE = {"flash_attention": KernelRef(path=str(_KERNELS / "whole.py"), attribute="FLASH_ATTENTION")}
 
 BROKEN = {
     "HALF_WRITTEN": "all of an output is written",

@@ -93,10 +93,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(
-    options: argparse.Namespace,
-    instead: str | None = None,
-    beside: str = "",
-    whole: bool = True,
+    options: argparse.Namespace, instead: str | None = None, beside: str = "", whole: bool = True
 ) -> tuple[float, str]:
     """Processor seconds, 0 where libtpu aborts, and a hash of the bundles, "" without any."""
     with tempfile.TemporaryDirectory(prefix="listing-cost-") as name:

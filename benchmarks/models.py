@@ -102,7 +102,3 @@ def main() -> None:
     print(table)
     if args.write:
         write_below_mark("results/whole-model.md", "models", table)
-
-
-if __name__ == "__main__":
-    main()

@@ -151,10 +151,7 @@ def estimate_all(rows: Sequence[Row], python: str, done: Path, until: float | No
         json.dump(rows, file)
         file.flush()
         memory = Path(file.name).with_suffix(".mb")
-        os.environ |= {
-            "AUTOTUNE_TOKAMAX_ROWS": file.name,
-            "AUTOTUNE_TOKAMAX_MEMORY": str(memory),
-        }
+        os.environ |= {"AUTOTUNE_TOKAMAX_ROWS": file.name, "AUTOTUNE_TOKAMAX_MEMORY": str(memory)}
         with CompilerPool(1, python=python, limit_s=_LIMIT_S) as pool:
             toolchain = pool.ask(DescribeToolchain())
             print(f"{toolchain}; {MODEL}", flush=True)
@@ -250,7 +247,3 @@ def _line(row: Row) -> str:
     bar = f"{row['bar']:.0%}" if row["bar"] is not None else "none"
     ratio = row["estimate_us"] / row["time_us"]
     return f"{start}{row['estimate_us']:>11.1f}{ratio:>7.3f}  ±{bar:<5} {row['limited_by']}"
-
-
-if __name__ == "__main__":
-    main()

@@ -24,11 +24,7 @@ from benchmarks.calibration.agreement import Pair, arguments, published, report,
 
 DISPATCH_US = 100.0
 _SUBSET = "jaxdocs_matmul_v5e"
-_OPTIONS = {
-    "plain": [],
-    "transpose_rhs": ["transpose_rhs=true"],
-    "fused_relu": ["activation=relu"],
-}
+_OPTIONS = {"plain": [], "transpose_rhs": ["transpose_rhs=true"], "fused_relu": ["activation=relu"]}
 
 
 def main() -> None:

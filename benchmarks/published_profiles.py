@@ -134,7 +134,3 @@ def _pair(call: ProfiledCall, estimate: Estimate) -> Pair:
         measured_us=call.measured_us,
         estimated_us=estimate.kernel_us if call.kernel_alone else estimate.time_us,
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -24,14 +24,7 @@ from autotune.domain.problem import Problem, make_config
 from autotune.estimating.cost_model.error_bars import quantile
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.outcome import kind_and_reason
-from benchmarks.calibration.agreement import (
-    Pair,
-    arguments,
-    kendall,
-    published,
-    ratio_error,
-    save,
-)
+from benchmarks.calibration.agreement import Pair, arguments, kendall, published, ratio_error, save
 
 _SUBSET = "tunejax_splash_v5e"
 _TEST = f"{Path(__file__).with_name('kernels') / 'tunejax_splash.py'}:KERNEL"

@@ -139,11 +139,7 @@ def _compare(
         sys.exit(f"{problem}: {kind_and_reason(cost)}")
     bound = bound_us(cost, io_bytes, problem.dtype, chip)
     limited_by = "compute" if bound == bound_us(cost, 0, problem.dtype, chip) else "HBM"
-    times = {
-        "bound": bound,
-        "estimate": expected(cost, chip),
-        "cycles": _cycles_us(cost, target),
-    }
+    times = {"bound": bound, "estimate": expected(cost, chip), "cycles": _cycles_us(cost, target)}
     figures = "".join(f"{us or float('nan'):>10.0f}" for us in times.values())
     print(f"{str(problem)[:58]:<60}{measured_us:>10.0f}{figures}", flush=True)
     return measured_us, times, limited_by
@@ -166,7 +162,3 @@ def _report(name: str, rows: Sequence[Row]) -> None:
             f"{median(ratios):.2f}, {len(ratios)} of {len(rows)} problems; error of the {what}: "
             f"median {median(errors):.1%}, p90 {p90(errors):.1%}"
         )
-
-
-if __name__ == "__main__":
-    main()

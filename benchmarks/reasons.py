@@ -9,7 +9,6 @@ there to save. Exit code 1 where fewer than 95 % of the promises reach nine tent
 
 import argparse
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -42,9 +41,7 @@ def promises(estimates: list[Estimate]) -> Iterator[Promise]:
     for e in estimates:
         if e.explanation is not None:
             yield Promise(
-                time_us=e.time_us,
-                promised_us=e.explanation.saving_us,
-                saved_us=e.time_us - best_us,
+                time_us=e.time_us, promised_us=e.explanation.saving_us, saved_us=e.time_us - best_us
             )
 
 
@@ -90,7 +87,3 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--chip", action="append", choices=CHIPS)
     return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -270,7 +270,3 @@ def _is_held(answers: Sequence[LeftOut]) -> bool:
         and median(regrets) <= _MEDIAN_REGRET
         and max(regrets) <= _WORST_REGRET
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

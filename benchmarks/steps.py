@@ -251,7 +251,3 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds > 1 else f"{seconds * 1e3:.3f} ms"
-
-
-if __name__ == "__main__":
-    main()

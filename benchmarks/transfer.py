@@ -236,9 +236,7 @@ def _report(kernel: str, chip: str, done: Sequence[Searched]) -> list[str]:
         f"{with_default} of {len(done)} defaults were not compiled; of {len(defaults)} that the "
         f"tables have, {sum(defaults)} were within what was predicted"
     )
-    missed = {
-        f"{mean:.2f} compiles a problem": len(done) >= _MANY and mean > _MOST_COMPILES,
-    }
+    missed = {f"{mean:.2f} compiles a problem": len(done) >= _MANY and mean > _MOST_COMPILES}
     if regrets:
         missed[f"regret {median(regrets):.2f} %, worst {max(regrets):.2f} %"] = (
             median(regrets) > _MEDIAN_REGRET or max(regrets) > _WORST_REGRET

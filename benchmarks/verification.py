@@ -19,12 +19,7 @@ import psutil
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.compilers import (
-    DescribeToolchain,
-    ListChoices,
-    ReadProblem,
-    VerifyConfig,
-)
+from autotune.domain.compilers import DescribeToolchain, ListChoices, ReadProblem, VerifyConfig
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, Config, Problem, make_config
 from autotune.wording.publication import verification as words
@@ -95,7 +90,3 @@ def _asked(pool: CompilerPool, case: Case) -> tuple[KernelRef, Problem, Config]:
     problem = pool.ask(ReadProblem(ref=ref, words=words)).problem
     choices = pool.ask(ListChoices(ref=ref, problem=problem, chip=_CHIP))
     return ref, problem, make_config({**choices.default, **case.axes}, grid_order=choices.grid)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -160,11 +160,7 @@ def _workload(problems: Sequence[tuple[str, str]], chips: Sequence[str]) -> str:
 
 
 def _together(
-    folder: Path,
-    file: Path,
-    problems: Sequence[tuple[str, str]],
-    chips: Sequence[str],
-    trials: int,
+    folder: Path, file: Path, problems: Sequence[tuple[str, str]], chips: Sequence[str], trials: int
 ) -> tuple[float, Times]:
     seconds, done = _autotune(folder / "whole.log", folder / "whole.db", trials, "tune", str(file))
     names = [(f"{kernel} {shape}", chip) for kernel, shape in problems for chip in chips]
@@ -200,7 +196,3 @@ def _said(time_us: float | None) -> str:
 
 def _as_good(alone_us: float | None, whole_us: float | None) -> bool:
     return alone_us is None or (whole_us is not None and whole_us <= _MOST_SLOWER * alone_us)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

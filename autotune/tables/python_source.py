@@ -134,11 +134,7 @@ def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple
 
 
 def _inserted(
-    text: str,
-    node: ast.expr,
-    path: Sequence[Any],
-    value: Any,
-    classes: dict[str, dict[str, Any]],
+    text: str, node: ast.expr, path: Sequence[Any], value: Any, classes: dict[str, dict[str, Any]]
 ) -> str:
     """In order where the others are, else behind the last; indented as the first, quoted as most
     are."""

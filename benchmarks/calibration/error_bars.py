@@ -135,10 +135,7 @@ def by_limit(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, o
     of_chip = grouped(sure, lambda pair: pair.chip)
     most = max(of_chip, key=lambda chip: len({pair.family for pair in of_chip[chip]}))
     ours = [_own(row.pair) for row in rows], [_own(pair) for pair in of_chip[most]]
-    return {
-        "error": _bars(*ours, SHARE, most),
-        "resolution": _bars(differences, real, 0.75, most),
-    }
+    return {"error": _bars(*ours, SHARE, most), "resolution": _bars(differences, real, 0.75, most)}
 
 
 def by_chip(errors: Errors) -> dict[str, object]:

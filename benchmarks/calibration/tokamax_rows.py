@@ -167,8 +167,7 @@ def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
         yield f"{side.capitalize()}: {len(rows)} rows, estimated on {'; '.join(made)}."
     heads = [_COUNTS, _ERRORS, "within their bars", "median bar"]
     yield "\n" + markdown_table(
-        ["family", "chip", *(f"{side}: {head}" for side in sides for head in heads)],
-        *_lines(sides),
+        ["family", "chip", *(f"{side}: {head}" for side in sides for head in heads)], *_lines(sides)
     )
     for side, rows in sides.items():
         yield f"\nKernel or plain XLA, {side}: {_faster(rows)}"

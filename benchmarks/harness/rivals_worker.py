@@ -66,11 +66,7 @@ def pallas_forge(
     return report.best(1)[0].config
 
 
-RIVALS: Mapping[str, Tuner] = {
-    "tune-jax": tune_jax,
-    "tonno": tonno,
-    "pallas-forge": pallas_forge,
-}
+RIVALS: Mapping[str, Tuner] = {"tune-jax": tune_jax, "tonno": tonno, "pallas-forge": pallas_forge}
 
 
 def _values(configs: Sequence[Axes]) -> dict[str, list[AxisValue]]:

@@ -16,11 +16,7 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import ListChoices
 from autotune.domain.key import Chip, ChipInfo
-from autotune.domain.outcome import (
-    Estimated,
-    Outcome,
-    OutOfVmem,
-)
+from autotune.domain.outcome import Estimated, Outcome, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.estimating.space import Candidate, Space, climb, explore
 from autotune.searching.one_config import evaluate
@@ -83,11 +79,7 @@ def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress)
             models.add(model)
             _append(
                 path,
-                {
-                    "model": model,
-                    "config": to_data(candidate.config),
-                    "outcome": to_data(outcome),
-                },
+                {"model": model, "config": to_data(candidate.config), "outcome": to_data(outcome)},
             )
         higher = _higher(candidate, outcomes[candidate.config], subject.chip)
         if higher is not None and all(higher.config != c.config for c in waiting):

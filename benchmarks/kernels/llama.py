@@ -146,17 +146,12 @@ def _divided(axis: int | None) -> NamedSharding:
 
 
 _PARAMS = _weights(jnp.float32, _divided)
-STATE = (
-    *(_PARAMS, _PARAMS, _PARAMS),
-    jax.ShapeDtypeStruct((), jnp.int32, sharding=_divided(None)),
-)
+STATE = (*(_PARAMS, _PARAMS, _PARAMS), jax.ShapeDtypeStruct((), jnp.int32, sharding=_divided(None)))
 TOKENS = jax.ShapeDtypeStruct(
     (BATCH * MESH.size, LENGTH + 1), jnp.int32, sharding=NamedSharding(MESH, ROWS)
 )
 train = jax.jit(
-    _train,
-    donate_argnums=0,
-    out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, STATE), None),
+    _train, donate_argnums=0, out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, STATE), None)
 )
 
 SEQUENCES, CACHED, PAGE = SET.get("sequences", 16), 2048, 128

@@ -44,11 +44,7 @@ _FUNCTION, _IN, _OUT, _STATIC, _DONATED = maxtext_utils.get_functional_train_wit
     _PARAMS,
 )
 _JITTED = jax.jit(
-    _FUNCTION,
-    in_shardings=_IN,
-    out_shardings=_OUT,
-    static_argnums=_STATIC,
-    donate_argnums=_DONATED,
+    _FUNCTION, in_shardings=_IN, out_shardings=_OUT, static_argnums=_STATIC, donate_argnums=_DONATED
 )
 
 

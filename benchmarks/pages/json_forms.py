@@ -195,12 +195,7 @@ FORMS: dict[str, Any] = {
         ],
         "compared": [str],
     },
-    "step": {
-        "function": str,
-        "steps": [_STEP],
-        "failed": dict[str, str],
-        "bisect": (str, None),
-    },
+    "step": {"function": str, "steps": [_STEP], "failed": dict[str, str], "bisect": (str, None)},
     "profile": {"kernel": str, "chip": str, "toolchain": Toolchain, "profiles": [_PROFILES]},
     "advise": {"kernel": str, "key": Key, "config": Config, "advice": Advice},
     "history": [{**_SUMMARY, "trials": [_NUMBERED]}],

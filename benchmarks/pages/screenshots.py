@@ -57,13 +57,7 @@ def best_key(file: Path, kernel: str) -> int:
 
 
 def take(
-    browser: Browser,
-    url: str,
-    file: Path,
-    at: str,
-    *,
-    size: ViewportSize,
-    theme: Theme,
+    browser: Browser, url: str, file: Path, at: str, *, size: ViewportSize, theme: Theme
 ) -> None:
     context = browser.new_context(viewport=size, color_scheme=theme)
     page = context.new_page()

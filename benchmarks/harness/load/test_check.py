@@ -61,12 +61,7 @@ def invent(connection: Connection) -> None:
 
 @pytest.mark.parametrize(
     "harm, words",
-    [
-        (lose, "is lost"),
-        (double, "2 times"),
-        (lose_trial, "trials"),
-        (invent, "nobody sent it"),
-    ],
+    [(lose, "is lost"), (double, "2 times"), (lose_trial, "trials"), (invent, "nobody sent it")],
 )
 def test_a_database_with_harm_is_noticed(
     harm: Callable[[Connection], None], words: str, database: str, writers: list[dict[str, Any]]

@@ -47,10 +47,7 @@ class Writer:
     def _call(self, body: bytes) -> dict[str, Any] | None:
         begun, headers = (
             time.time(),
-            {
-                "Content-Type": "application/json",
-                "Authorization": f"Bearer {self._spec['secret']}",
-            },
+            {"Content-Type": "application/json", "Authorization": f"Bearer {self._spec['secret']}"},
         )
         try:
             self._connection.request("POST", "/v1/results", body, headers)
