@@ -19,7 +19,7 @@ from benchmarks.calibration import agreement
 from benchmarks.calibration.agreement import Pair, kendall, p90
 from benchmarks.calibration.corpus import DEFAULT_FOLDER
 from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
-from benchmarks.harness.documents import write_below_mark
+from benchmarks.harness.documents import show
 
 # libtpu's own estimate is wrong there, not ours.
 # Counted all the same: docs/results/accuracy.md.
@@ -42,9 +42,7 @@ def main() -> None:
     tables = "\n".join(
         [*_summary(rows, refused), *_families(rows), *_sweeps(rows), *_hardware(pairs)]
     )
-    print(tables)
-    if args.write:
-        write_below_mark("results/accuracy.md", "accuracy", tables)
+    show(tables, "results/accuracy.md", "accuracy", write=args.write)
 
 
 def _summary(rows: Sequence[HeldOutPoint], refused: int) -> Iterable[str]:

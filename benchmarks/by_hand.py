@@ -18,7 +18,7 @@ from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.searching.one_config import config_judge, evaluate
 from autotune.searching.subject import describe_subject
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 
 _KERNELS = Path(__file__).parent / "kernels" / "by_hand.py"
 _MATRICES, _ARRAYS = "x={0}[2048,2048],y={0}[2048,2048]", "q={0},k={0},v={0}"
@@ -64,7 +64,5 @@ def main() -> int:
     with CompilerPool(1) as compilers:
         listed = list(rows(compilers, args.chip or [Chip("v6e"), Chip("v5p")]))
     text = markdown_table(["change", "dtype", "chip", "µs", "changed, µs", "saved"], *listed)
-    print(text)
-    if args.write:
-        write_below_mark("results/findings.md", "by_hand", text)
+    show(text, "results/findings.md", "by_hand", write=args.write)
     return 0

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 
 HEAD = ("kernel", "package", "lines", "estimated", "published", "crosses borders", "what came out")
 CHIP, TRIALS = "v6e", 3
@@ -147,6 +147,4 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     printed = text(list(_rows(args)))
-    print(printed)
-    if args.write:
-        write_below_mark("results/field.md", "foreign", printed)
+    show(printed, "results/field.md", "foreign", write=args.write)

@@ -20,7 +20,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 from autotune.domain.record import Record, Trial
 from autotune_db import SqlStore, open_store
-from benchmarks.harness.documents import write_below_mark
+from benchmarks.harness.documents import show
 
 _SIZE = "65536"
 _COMMITS = 2  # of a key: its trial, its record
@@ -53,9 +53,7 @@ def main() -> int:
         f"at {last:.0f} ({cpu:.0f} and {last_cpu:.0f} by processor time). As many commits of "
         f"SQLite alone allow {alone:.0f}.\nExports of all take {seconds} of processor."
     )
-    print(text)
-    if options.write:
-        write_below_mark("results/whole-model.md", "keys", text)
+    show(text, "results/whole-model.md", "keys", write=options.write)
     return 0
 
 

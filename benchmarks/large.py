@@ -28,7 +28,7 @@ from autotune.domain.record import Check, CheckVerdict, Record
 from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
 from benchmarks.dashboard import KERNELS, NOON, key, record, spec, trial
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 from benchmarks.harness.postgres import postgres_server
 
 DATABASES = "sqlite", "postgresql"
@@ -58,9 +58,7 @@ def main() -> None:
     load = f"{os.cpu_count()} cores that others used as well (load {os.getloadavg()[0]:.0f})"
     size = f"{options.trials:,} trials and {options.records:,} records on {load}"
     text = f"{size}: seconds of wall clock (and of the processors).\n\n{table}"
-    print(text)
-    if options.write:
-        write_below_mark("results/service.md", "large", text)
+    show(text, "results/service.md", "large", write=options.write)
 
 
 def _text(spent: Spent, count: int) -> str:

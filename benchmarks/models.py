@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 
 FOLDER = Path(__file__).parents[1] / "tests" / "samples" / "models"
 HEAD = (
@@ -99,6 +99,4 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     table = markdown_table(HEAD, *rows(args))
-    print(table)
-    if args.write:
-        write_below_mark("results/whole-model.md", "models", table)
+    show(table, "results/whole-model.md", "models", write=args.write)

@@ -27,7 +27,7 @@ from autotune.estimating.simulator.constants import link_bytes_per_us
 from autotune.publishing.step import LIMIT_AFTER_S, timed_step
 from autotune.wording.outcome import reason_of
 from autotune.wording.units import micros
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 
 _KERNELS = Path(__file__).with_name("kernels") / "sends.py"
 _BUDGET_S = 900.0
@@ -60,9 +60,7 @@ def main() -> None:
                 with args.done.open("a") as file:
                     print(json.dumps(rows[-1]), file=file)
     text = markdown_table(_HEAD, *rows)
-    print(text)
-    if args.write:
-        write_below_mark("results/steps.md", "sends", text)
+    show(text, "results/steps.md", "sends", write=args.write)
 
 
 def cases() -> Iterator[Case]:

@@ -33,7 +33,7 @@ from autotune.domain.key import Chip
 from autotune.domain.step import Basis, Step
 from autotune.publishing.step import LIMIT_AFTER_S, timed_step
 from autotune.wording.outcome import reason_of
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 
 _KERNELS = Path(__file__).with_name("kernels")
 _OTHERS = Path(__file__).with_name("steps_of_others.jsonl")
@@ -106,9 +106,7 @@ def main() -> None:
                 with args.done.open("a") as file:
                     print(json.dumps(done[-1]), file=file)
     text = _table(done)
-    print(text)
-    if args.write:
-        write_below_mark("results/steps.md", "steps", text)
+    show(text, "results/steps.md", "steps", write=args.write)
 
 
 def _read(file: Path | None) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from autotune.wording.match import finding, subject_line
 from autotune.wording.publication import publication_reason
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 from benchmarks.harness.searching import run_search
 
 T = TypeVar("T")
@@ -193,7 +193,5 @@ def main() -> int:
         for release in reversed([other for other in RELEASES if other != start]):
             check(start, release, database, [case.kernel for case in cases])
     page = report(store)
-    print(page)
-    if options.write:
-        write_below_mark("results/what-upgrades-do.md", "upgrades", page)
+    show(page, "results/what-upgrades-do.md", "upgrades", write=options.write)
     return 0

@@ -31,7 +31,7 @@ from autotune.domain.key import Key
 from autotune.domain.workload import Workload, WorkloadProblem, workload_text
 from autotune_db import open_store
 from benchmarks.harness.asked import DRIVER, START
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, show
 
 _PROBLEMS = (
     ("matmul", "512x512x512"),
@@ -96,9 +96,7 @@ def main() -> int:
         f"{slower} winners are more than 3 % slower, and {behind} of the fastest "
         f"trials. The finished workload once more: {again_s:.1f} s.\n\n{_parts_table(*parts)}"
     )
-    print(text)
-    if options.write:
-        write_below_mark("results/whole-model.md", "workload", text)
+    show(text, "results/whole-model.md", "workload", write=options.write)
     return int(share > _MOST_TIME or bool(slower) or again_s > _MOST_AGAIN_S)
 
 

@@ -7,6 +7,13 @@ _MARK = "<!-- printed by:"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+def show(text: str, page: str, name: str, *, write: bool) -> None:
+    """Print it, and where that is asked for put it below its mark."""
+    print(text)
+    if write:
+        write_below_mark(page, name, text)
+
+
 def write_below_mark(page: str, name: str, text: str) -> None:
     """Put ``text`` in the place of all that stands below the mark of the benchmark ``name``, to the
     next mark or the end."""
