@@ -76,23 +76,9 @@ def searched(case: CatalogueSearch, chip: str, folder: Path) -> Mapping[str, Any
         return earlier
     options = [part for option in case.options for part in ("--option", option)]
     autotune = str(Path(sys.executable).with_name("autotune"))
-    command = [
-        autotune,
-        "search",
-        case.kernel,
-        "--shape",
-        case.shape,
-        *options,
-        "--chip",
-        chip,
-        "--trials",
-        str(TRIALS),
-        "--timeout",
-        str(TIMEOUT_S),
-        "--db",
-        str(folder / "catalogue.db"),
-        "--json",
-    ]
+    command = [autotune, "search", case.kernel, "--shape", case.shape, *options, "--chip", chip]
+    command += ["--trials", str(TRIALS), "--timeout", str(TIMEOUT_S)]
+    command += ["--db", str(folder / "catalogue.db"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)

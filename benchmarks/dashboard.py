@@ -224,18 +224,8 @@ def insert(connection: Connection, table: Table, rows: Iterator[dict[str, Any]])
 @contextmanager
 def served(database: str) -> Iterator[tuple[int, psutil.Process]]:
     """A real server, and its port."""
-    command = [
-        sys.executable,
-        "-m",
-        "autotune",
-        "serve",
-        "--port",
-        "0",
-        "--db",
-        database,
-        "--reads-per-second",
-        "0",
-    ]
+    command = [sys.executable, "-m", "autotune", "serve", "--port", "0"]
+    command += ["--db", database, "--reads-per-second", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             yield _port(server), psutil.Process(server.pid)

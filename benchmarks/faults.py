@@ -38,15 +38,12 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--candidate-timeout", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
-
-
-class _Raw(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the docstring."""
 
 
 def _answers(module: str, *arguments: object) -> Iterator[dict[str, Any]]:

@@ -99,19 +99,9 @@ def _place(name: str) -> Iterator[tuple[Path, str, Fault, dict[str, str]]]:
 
 
 def _table(reports: list[Report]) -> Table:
-    table = Table(
-        "fault",
-        "reads 200",
-        "503",
-        "none",
-        "longest",
-        "pushes 200",
-        "503",
-        "none",
-        "acknowledged",
-        "longest 503",
-        "seen",
-    )
+    reads = "reads 200", "503", "none", "longest"
+    pushes = "pushes 200", "503", "none", "acknowledged", "longest 503"
+    table = Table("fault", *reads, *pushes, "seen")
     for report in reports:
         calls = [
             str(statuses.get(status, 0))

@@ -202,25 +202,10 @@ def _peak_of_a_search() -> int:
     """Of the process that the user starts, without its compilers, as the kernel counts it."""
     kernel, shape = _SEARCHED
     with tempfile.TemporaryDirectory(prefix="throughput-") as name:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "autotune",
-                "search",
-                kernel,
-                "--shape",
-                shape,
-                "--chip",
-                _CHIP.value,
-                "--trials",
-                str(_SEARCH_TRIALS),
-                "--db",
-                str(Path(name) / "search.db"),
-                "--json",
-            ],
-            stdout=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-m", "autotune", "search", kernel, "--shape", shape, "--json"]
+        command += ["--chip", _CHIP.value, "--trials", str(_SEARCH_TRIALS)]
+        command += ["--db", str(Path(name) / "search.db")]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         peak = 0
         while process.poll() is None:
             peak = max(peak, _peak_bytes(process.pid))

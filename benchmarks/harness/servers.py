@@ -344,15 +344,8 @@ def publishing(database: str, ports: list[int], count: int) -> "subprocess.Popen
 
     It has started: what starting costs the other processes is no part of a publication.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.harness.servers",
-        "publish",
-        database,
-        json.dumps(ports),
-        str(count),
-    ]
+    command = [sys.executable, "-m", "benchmarks.harness.servers", "publish"]
+    command += [database, json.dumps(ports), str(count)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process

@@ -52,22 +52,8 @@ def kill_worker(scene: Scene) -> None:
 
 
 def _start(database: str, folder: Path, name: str) -> "subprocess.Popen[bytes]":
-    command = [
-        sys.executable,
-        "-m",
-        "autotune",
-        "worker",
-        "--db",
-        database,
-        "--lease",
-        str(_LEASE_S),
-        "--poll",
-        "0.3",
-        "--name",
-        name,
-        "--compilers",
-        "1",
-    ]
+    command = [sys.executable, "-m", "autotune", "worker", "--db", database, "--name", name]
+    command += ["--lease", str(_LEASE_S), "--poll", "0.3", "--compilers", "1"]
     with (folder / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log)
 

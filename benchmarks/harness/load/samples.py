@@ -1,17 +1,18 @@
 """Results as tuning machines push them: each says in its reason whose it is, so that it can be
 found again."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from autotune.answering.push import result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
-from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, Problem, ProblemSpec
-from autotune.domain.record import Evidence, Method, Record, Trial
+from autotune.domain.record import Evidence, Trial
 from autotune.domain.store import KeyResult
+from benchmarks.harness.servers import sample
 
 SPEC = KernelSpec(
     name="loaded",
@@ -41,21 +42,7 @@ def key(writer: int, number: int) -> Key:
 def result(key: Key, reason: str, mark: int, time_us: float = 16.5) -> KeyResult:
     """A record with two trials; ``mark`` makes their configs unlike all others of the key."""
     made_at = datetime.now(UTC)
-    estimate = Estimate(
-        time_us=time_us,
-        compute_us=12.3,
-        memory_us=7.7,
-        overhead_us=0.6,
-        fill_us=3.7,
-        limited_by="pipeline fill",
-        model="schedule-3",
-        vmem_used_bytes=3370000,
-        vmem_allowed_bytes=16777216,
-        hbm_bytes=6291456,
-        flops=2147483648,
-        error=0.06,
-        notes=("a note as long as notes are in records of real searches",),
-    )
+    estimate = replace(sample(0).estimate, time_us=time_us)
     configs = [
         Config(
             axes=(("block_m", block), ("mark", mark)),
@@ -64,18 +51,15 @@ def result(key: Key, reason: str, mark: int, time_us: float = 16.5) -> KeyResult
         )
         for block in (64, 128)
     ]
-    record = Record(
+    record = replace(
+        sample(0),
         key=key,
         config=configs[0],
         estimate=estimate,
         default=Evidence(config=configs[1], time_us=1000.0),
-        baseline=Evidence(config=None, time_us=10.9, expected_us=20.1, note="a lower bound"),
-        is_default=False,
         reason=reason,
-        verified=True,
         verification="interpret mode",
         trials=2,
-        method=Method.ESTIMATED,
         created_at=made_at,
     )
     trials = tuple(

@@ -59,24 +59,10 @@ class Service:
     port: int = field(default_factory=free_port)
 
     def start(self) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "autotune",
-            "serve",
-            "--trust-writers",  # what writers push is what readers ask for
-            "--port",
-            str(self.port),
-            "--db",
-            self.database,
-            "--workers",
-            str(self.workers),
-            "--reads-per-second",
-            "1000000",
-            "--writes-per-second",
-            "1000000",
-            *self.flags,
-        ]
+        command = [sys.executable, "-m", "autotune", "serve", "--port", str(self.port)]
+        command += ["--trust-writers"]  # what writers push is what readers ask for
+        command += ["--db", self.database, "--workers", str(self.workers)]
+        command += ["--reads-per-second", "1000000", "--writes-per-second", "1000000", *self.flags]
         with (self.folder / "service.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,
