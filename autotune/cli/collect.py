@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from http.client import HTTPException
 from importlib.util import find_spec
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +116,9 @@ def collect(
         shared.write_file(output, workload_text(replace(workload, problems=beside)))
         problems = counted(len(workload.problems), "problem")
         echo(f"{output}: {problems}, {counted(len(workload.undeclared), 'kernel')} undeclared")
-        if model is not None and ".py:" in model and not error:
-            given = ["--args", words.call] * bool(words.call)
-            asked = [model, *given, *(part for chip in chips for part in ("--chip", chip))]
+        if model is not None and ".py:" in model and not error and (words.call or not words):
+            given = {"--args": words.call, "--python": "" if python == sys.executable else python}
+            asked = [model, *chain(*filter(all, given.items()), *(("--chip", c) for c in chips))]
             echo(f"its whole step is timed by: autotune step {shlex.join(asked)}", err=True)
     else:
         click.echo(workload_text(workload), nl=False)

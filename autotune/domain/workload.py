@@ -88,7 +88,7 @@ class UndeclaredKernel:
     """A ``pallas_call`` that no declaration is known of. ``core``: what a kernel for a mesh of
     cores runs on; ``source``: the file and line that make the call; ``scope``: where in the model;
     ``scalars`` (read before the kernel), ``operands`` and ``scratch``: dtypes and shapes, as
-    ``bfloat16[8,128]``; ``dmas``: that each SparseCore starts at most. ``vmem_bytes``: of its
+    ``bfloat16[8,128]``; ``dmas``: that a subcore starts at most. ``vmem_bytes``: of its
     blocks, buffered, and its scratch; ``limit_bytes``: what it asks for itself."""
 
     name: str

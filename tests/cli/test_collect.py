@@ -17,10 +17,12 @@ def test_a_workload_names_files_as_tune_looks_for_them_from_its_folder(tmp_path)
     names = [*(f"{file}:k" for file in files), "out/declared.py:k", "matmul"]
     traced = Workload(problems=tuple(WorkloadProblem(kernel=name) for name in names)), ""
     with mock.patch("autotune.cli.collect._of_model", return_value=traced):
-        asked = "m.py:f", "--args", "x=f32[8]", "--chip", "v6e", "-o", "out/model.toml"
-        done = autotune_here("collect", *asked, cwd=tmp_path)
+        asked = "m.py:f", "--args", "x=f32[8]", "--python", "py", "--chip", "v6e"
+        done = autotune_here("collect", *asked, "-o", "out/model.toml", cwd=tmp_path)
+        sized = autotune_here("collect", "m.py:f", "--shape", "8", "-o", "x.toml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.endswith(": autotune step m.py:f --args 'x=f32[8]' --chip v6e\n")
+    assert done.stderr.endswith(": autotune step m.py:f --args 'x=f32[8]' --python py --chip v6e\n")
+    assert "autotune step" not in sized.stderr  # which takes no --shape
     written = [each.kernel for each in load_workload(tmp_path / "out" / "model.toml").problems]
     assert written == ["a.py:k", "b/c.py:k", f"{tmp_path / 'd.py'}:k", "declared.py:k", "matmul"]
 

@@ -122,16 +122,9 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
     kinds = {n: str(p.annotation) for n, p in inspect.signature(site.function).parameters.items()}
 
     def makes_same(changed: dict[str, Any]) -> bool:
-        made, _ = _traced(site.function, given | changed)
-        return len(made) == len(calls) and all(map(PallasCall.alike, made, calls))
-
-    def is_choice(changed: dict[str, Any]) -> bool:
-        halved = {name: _halved(value) for name, value in changed.items()}
         with suppress(Exception):  # what it refuses
-            if makes_same(changed):
-                with suppress(Exception):
-                    return changed == halved or not makes_same(halved)
-                return True
+            made, _ = _traced(site.function, given | changed)
+            return len(made) == len(calls) and all(map(PallasCall.alike, made, calls))
         return False
 
     def tries() -> Iterator[dict[str, Any]]:
@@ -151,9 +144,10 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
     def is_open(name: str) -> bool:
         return name in given and given[name] is None
 
-    for changed in tries():
-        unset = {n: v for n, v in changed.items() if given[n] is None or callable(given[n])}
-        if changed and len(unset) == len(changed) and is_choice(changed):
+    for changed in filter(None, tries()):
+        halved = {name: _halved(value) for name, value in changed.items()}
+        is_chosen = all(is_open(name) or callable(given.get(name)) for name in changed)
+        if is_chosen and makes_same(changed) and (changed == halved or not makes_same(halved)):
             given = given | changed
     return given
 

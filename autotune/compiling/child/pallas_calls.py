@@ -133,12 +133,12 @@ def _read(
     whole, unscaled = texts[body]
     operands, scratch = operands_of(mapping), (*_scratch(body, mapping.num_scratch_operands),)
     in_vmem = [(_BUFFERS, array) for array in operands] + [(1, array) for array in scratch]
-    cores, starts = dict.fromkeys(cores_of(eqn)), Counter[str]()
-    for each in eqn.params.get("jaxprs", [body]) if SPARSECORE in cores else ():
-        starts.update(dmas(each))
+    cores, starts = cores_of(eqn), Counter[str]()
+    for core, each in zip(cores, eqn.params.get("jaxprs", [body]), strict=False):
+        starts.update(dmas(each) if core == SPARSECORE else {})
     undeclared = UndeclaredKernel(
         name=name_of(eqn),
-        core="+".join(cores),
+        core="+".join(dict.fromkeys(cores)),
         source=_source(eqn) or where,
         scope=scope,
         scalars=tuple(str(BlockedArray(s, dtype, s, "smem")) for s, dtype in scalars),

@@ -1,6 +1,6 @@
 """What a model calls, and how often: counted by hand."""
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -54,7 +54,13 @@ def known(x, given):
         return jax.lax.scan(layer, x, length=2)[0]
     x = jax.jit(inside)(x, np.int32([3, 5])) + counted(x, given)
     x = jax.jit(inside, static_argnames="by")(x, jnp.full(2, 4), by=1)
-    return counted(x, x[0, :2].astype("int32"))
+    ref = jax.new_ref(given) if hasattr(jax, "new_ref") else x[0, :2].astype("int32")
+    x = jax.jit(lambda x, lengths: counted(x, lengths))(x, ref[...])
+    for lengths in (np.int32([1, 2]), np.int32([3, 4])):
+        x = traced_once(x, lengths)
+    return x
+
+traced_once = jax.jit(lambda x, lengths: counted(x, lengths))
 
 @jax.custom_vjp
 def differentiable(x):
@@ -174,6 +180,16 @@ def mapped(x):
     refs = jax.new_ref(x), jax.new_ref(jnp.zeros_like(x))
     jax.jit(lambda: pl.core_map(mesh)(lambda: pltpu.sync_copy(*refs)))()
     return refs[1][...]
+
+def mixed(x):
+    from jax._src.pallas import mpmd
+    from jax.experimental.pallas import tpu_sc
+    meshes = (tpu_sc.ScalarSubcoreMesh(axis_name="c", num_cores=2),
+              pltpu.create_tensorcore_mesh("core", num_cores=1))
+    copies = [lambda x, o, rows=rows: pltpu.sync_copy(x.at[rows], o.at[rows])
+              for rows in (pl.ds(0, 8), pl.ds(16, 16))]
+    x = pltpu.with_memory_space_constraint(x, pltpu.HBM)
+    return mpmd.mpmd_map(list(zip(meshes, copies)), pltpu.HBM(x.shape, x.dtype))(x)
 
 def meshed(x):
     import numpy as np
@@ -319,14 +335,15 @@ def test_whose_blocks_are_no_argument_is_not_declared(tmp_path):
 
 
 def test_integers_that_a_model_knows_are_in_its_problems(tmp_path):
-    """Through a ``jit`` and a loop, constants, computed and given."""
+    """Through a ``jit`` and a loop, constants, computed and given; not those that may change, or of
+    a ``jit`` that is traced once for several."""
     found = collected(tmp_path, "known", "x=f32[256,256], given=i32[2]@[7, 9]").problems
     call = "x=float32[256,256], lengths=int32[2]"
     assert {one.args: one.weight for one in found} == {
         f"{call}@[3, 5]": 2,
         f"{call}@[7, 9]": 1,
         f"{call}@[5, 5]": 2,
-        call: 1,
+        call: 3,
     }
 
 
@@ -344,7 +361,7 @@ def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(pl, "kernel"), reason="this JAX has no kernels for SparseCores")
-@pytest.mark.filterwarnings("ignore:.*core_map:DeprecationWarning")  # jax 0.12
+@pytest.mark.filterwarnings("ignore:.*core_map|.*core_mesh:DeprecationWarning")  # jax 0.12
 def test_kernels_for_sparse_cores_are_listed(tmp_path):
     (found,) = collected(tmp_path, "scattered", "x=f32[256,128]", Chip.V6E).undeclared
     assert (found.name, found.core, found.grid) == ("copy", "SparseCore", (2, 16))
@@ -358,6 +375,9 @@ def test_kernels_for_sparse_cores_are_listed(tmp_path):
     (found,) = collected(tmp_path, "mapped", "x=f32[256,128]", Chip.V6E).undeclared
     assert (found.vmem_bytes, found.dmas) == (0, ("1 x 131072 bytes hbm to hbm",))
     assert found.source.startswith(f"{tmp_path / 'model.py'}:")
+    if importlib.util.find_spec("jax._src.pallas.mpmd"):  # jax 0.9
+        (found,) = collected(tmp_path, "mixed", "x=f32[256,128]", Chip.V6E).undeclared
+        assert (found.core, found.dmas) == ("SparseCore+TensorCore", ("1 x 4096 bytes hbm to hbm",))
 
 
 @pytest.mark.parametrize("function", ["meshed", "made", "entered", "placed"])

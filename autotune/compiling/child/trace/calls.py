@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -145,12 +146,13 @@ def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[TracedCall]:
 
 def values_in(jaxpr: Any, known: Sequence[Any]) -> dict[Any, Any]:
     """By variable, in the functions that it calls too, the integers that follow from ``known``
-    inputs. Of a function that is traced once for several calls those of the first."""
+    inputs; None where not every call of a function that is traced once has the same."""
     values: dict[Any, Any] = {}
-    with suppress(Exception):  # what cannot be computed here, and all after it, is not known
+    with suppress(Exception):
         for _ in _calls(jaxpr, known, Boundary.of(jaxpr), 1, values):
             pass
-    return values
+        return values
+    return {}
 
 
 def _used(plain: Any) -> frozenset[Any]:
@@ -186,8 +188,10 @@ def _calls(
         if call is not None:
             yield TracedCall(eqn=call, known=inputs, boundary=boundary, runs=runs)
             continue
-        is_taken = every is None or all(map(_is_whole, eqn.outvars))
-        folded = known_values(eqn, inputs) if is_taken else [None]
+        folded = [None]
+        with suppress(*[Exception] * (every is not None)):  # what cannot be computed is not known
+            if every is None or (not eqn.effects and all(map(_is_whole, eqn.outvars))):
+                folded = known_values(eqn, inputs)
         if all(value is not None for value in folded):
             values.update(zip(eqn.outvars, folded, strict=True))
             continue
@@ -195,8 +199,10 @@ def _calls(
             passed = _passed(eqn, inputs)
             within, often = boundary.inside(eqn, inner), _product(runs, times)
             yield from _calls(inner, passed, within, often, every)
-    if every is not None:
-        every |= {v: n for v, n in values.items() if n is not None and _is_whole(v)} | every
+    if every is not None and runs != 0:
+        for var in filter(_is_whole, chain(values, *(eqn.outvars for eqn in plain.eqns))):
+            now = values.get(var)
+            every[var] = now if np.all(every.get(var, now) == now) else None
 
 
 def inner_jaxprs(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
@@ -232,7 +238,7 @@ def sends(eqn: Any) -> bool:
 
 
 def dmas(jaxpr: Any, times: int = 1) -> Counter[str]:
-    """What each DMA moves, and how often a core starts it at most: every branch is taken, a loop
+    """What each DMA moves, and how often a subcore starts it at most: every branch is taken, a loop
     whose length data decide has one turn."""
     starts = Counter[str]()
     for eqn in open_jaxpr(jaxpr).eqns:
@@ -315,7 +321,7 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _is_whole(var: Any) -> bool:
-    return getattr(getattr(var.aval, "dtype", None), "kind", "") in "biu"
+    return getattr(getattr(var.aval, "dtype", None), "kind", " ") in "biu" and _is_small(var)
 
 
 def _is_small(var: Any) -> bool:
