@@ -8,6 +8,8 @@ from autotune.domain.problem import ARBITRARY, PARALLEL, memory_bits, values_per
 from autotune.domain.trace import Operand, Trace
 from autotune.estimating.bad_visits import bad_output_visits, is_read, unread_input
 
+BadSemantics = outcomes.SemanticsRank | outcomes.ParallelAfterArbitrary | outcomes.SequentialAxis
+
 
 def misaligned(trace: Trace, chip: ChipInfo) -> outcomes.MisalignedBlock | None:
     """The first block whose shape is not aligned, or None.
@@ -27,9 +29,7 @@ def misaligned(trace: Trace, chip: ChipInfo) -> outcomes.MisalignedBlock | None:
     return None
 
 
-def illegal_semantics(
-    trace: Trace,
-) -> outcomes.SemanticsRank | outcomes.ParallelAfterArbitrary | outcomes.SequentialAxis | None:
+def illegal_semantics(trace: Trace) -> BadSemantics | None:
     """Why the semantics that a call was traced with are against the rules, or None."""
     return next((bad for call in trace.calls if (bad := _illegal_semantics(call))), None)
 
@@ -73,14 +73,8 @@ def _dependencies(
 def parallel_prefix(trace: Trace) -> int:
     """How many leading grid axes may be parallel in every call; parallel axes must precede
     arbitrary ones."""
-    return min(map(_parallel_prefix, trace.calls))
-
-
-def _parallel_prefix(trace: Trace) -> int:
-    for axis in range(len(trace.grid)):
-        if sequential_axis(trace, axis) is not None:
-            return axis
-    return len(trace.grid)
+    calls = [(call, range(len(call.grid))) for call in trace.calls]
+    return min(next((n for n in axes if sequential_axis(c, n)), len(axes)) for c, axes in calls)
 
 
 def split_axis(grid: tuple[int, ...], semantics: tuple[str, ...]) -> int | None:
@@ -111,9 +105,7 @@ def semantics_variants(trace: Trace, chip: Chip) -> list[tuple[str, ...]]:
     return list(seen.values())
 
 
-def _illegal_semantics(
-    trace: Trace,
-) -> outcomes.SemanticsRank | outcomes.ParallelAfterArbitrary | outcomes.SequentialAxis | None:
+def _illegal_semantics(trace: Trace) -> BadSemantics | None:
     """Of one call. Its author is believed where the trace leaves it open: verification runs it on
     two cores."""
     semantics = trace.dimension_semantics

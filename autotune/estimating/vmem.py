@@ -77,7 +77,7 @@ def vmem_by_name(trace: Trace, chip: ChipInfo) -> tuple[tuple[str, int], ...]:
 
 def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
     """VMEM bytes that the blocks of an operand take, buffers included."""
-    return operand.buffer_count * _block_bytes(operand, chip)
+    return operand.buffer_count * padded_bytes(operand.block, operand.dtype, chip)
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
@@ -209,11 +209,7 @@ def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
     # On a megacore a block that only the split axis changes stays for each core.
     stays = operand.fetches <= (2 if chip.num_cores == 2 else 1)
     buffers = 1 if stays or chip.single_buffer_fallback else operand.buffer_count
-    return buffers * _block_bytes(operand, chip)
-
-
-def _block_bytes(operand: Operand, chip: ChipInfo) -> int:
-    return padded_bytes(operand.block, operand.dtype, chip)
+    return buffers * padded_bytes(operand.block, operand.dtype, chip)
 
 
 def scratch_bytes(scratch: Scratch, chip: ChipInfo) -> int:

@@ -160,17 +160,13 @@ def ended_search(
         and _is_answer(record, trials, plan)
     ):
         return None
-    default = default_trial(trials)
+    default, ended = default_trial(trials), "prediction" if progress.predicted else "trials"
     return TuningResult(
         task=task,
         spec=spec,
         key=key,
         trials=trials,
-        stopped_by="exhausted"
-        if progress.exhausted
-        else "prediction"
-        if progress.predicted
-        else "trials",
+        stopped_by="exhausted" if progress.exhausted else ended,
         publication=Publication(
             record=record,
             winner=next((trial for trial in trials if trial.config == record.config), None),

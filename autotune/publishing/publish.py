@@ -303,12 +303,38 @@ def _by_estimate(draft: _Draft) -> Publication:
 
 
 def _published(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) -> Publication:
-    return Publication(
-        record=_record(draft, trial, verdict, method),
-        winner=trial,
-        default=draft.default,
+    assert isinstance(trial.outcome, Estimated)
+    default, before = draft.default, draft.gate.known(trial)
+    # What could have won as well, but for what is out of the question.
+    others = [other for other in draft.result.trials if not draft.gate.is_out(other)]
+    equal = contenders(others, default, draft.result.default)
+    record = Record(
+        key=draft.result.subject.key,
+        config=trial.config,
+        estimate=trial.outcome.estimate,
+        program=trial.outcome.program,
+        default=evidence_of(default.config, default.outcome)
+        if default
+        else draft.result.default or NO_DEFAULT,
         baseline=draft.baseline,
-        ties=_equal(draft),
+        is_default=default is not None and trial.number == default.number,
+        decision=Decision(
+            tied=len(equal) if trial in equal else 0, not_measured=draft.not_measured
+        ),
+        verification=before.verification if before else "",
+        verified=verdict.ok is True,
+        proof=verdict.kept_proof,
+        trials=len(draft.result.trials),
+        method=method,
+        created_at=datetime.now(UTC),
+        measurement=draft.measurement,
+    )
+    return Publication(
+        record=record,
+        winner=trial,
+        default=default,
+        baseline=draft.baseline,
+        ties=equal,
         verification_s=verdict.seconds,
     )
 
@@ -336,12 +362,6 @@ def finalists(
     return ordered if default is None or default.estimate is None else [*ordered, default]
 
 
-def _equal(draft: _Draft) -> tuple[Trial, ...]:
-    """What could have won as well, but for what is out of the question."""
-    trials = [t for t in draft.result.trials if not draft.gate.is_out(t)]
-    return contenders(trials, draft.default, draft.result.default)
-
-
 def _baseline(compilers: Compilers, result: "SearchResult") -> Evidence:
     """What is known of plain XLA; never a measurement."""
     subject = result.subject
@@ -350,32 +370,6 @@ def _baseline(compilers: Compilers, result: "SearchResult") -> Evidence:
         return Evidence(config=None, time_us=None, failure=cost)
     io_bytes = result.space.candidates[0].trace.io_bytes
     return evidence(cost, io_bytes, subject.problem.dtype, subject.chip)
-
-
-def _record(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) -> Record:
-    assert isinstance(trial.outcome, Estimated)
-    default, before, equal = draft.default, draft.gate.known(trial), _equal(draft)
-    return Record(
-        key=draft.result.subject.key,
-        config=trial.config,
-        estimate=trial.outcome.estimate,
-        program=trial.outcome.program,
-        default=evidence_of(default.config, default.outcome)
-        if default
-        else draft.result.default or NO_DEFAULT,
-        baseline=draft.baseline,
-        is_default=default is not None and trial.number == default.number,
-        decision=Decision(
-            tied=len(equal) if trial in equal else 0, not_measured=draft.not_measured
-        ),
-        verification=before.verification if before else "",
-        verified=verdict.ok is True,
-        proof=verdict.kept_proof,
-        trials=len(draft.result.trials),
-        method=method,
-        created_at=datetime.now(UTC),
-        measurement=draft.measurement,
-    )
 
 
 def evidence_of(config: Config | None, outcome: Outcome) -> Evidence:

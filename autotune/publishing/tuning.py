@@ -386,12 +386,8 @@ def _refused(refused: NotTuned, observer: TuningObserver) -> NotTuned:
 def _is_refused(tuned: TuningResult) -> bool:
     """Whether the gate refuses what a prediction took for the fastest."""
     publication = tuned.publication
-    return (
-        publication is not None
-        and tuned.search is not None
-        and tuned.stopped_by == "prediction"
-        and bool(publication.wrong or publication.unverified)
-    )
+    is_predicted = tuned.search is not None and tuned.stopped_by == "prediction"
+    return is_predicted and bool(publication and (publication.wrong or publication.unverified))
 
 
 def _while_allowed(measure: Measure, may_publish: Callable[[], bool]) -> Measure:

@@ -18,9 +18,7 @@ from autotune.domain.problem import Config
 from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
 
 MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
-_LEVEL_SHARE = (
-    0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
-)
+_LEVEL_SHARE = 0.9  # of a problem's time says nothing of others; by the rest terms are told apart
 _LATENCIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # parts of the longest that is never above the time
 _SAME = 1.001  # times as many operations: the same
 _EXACT = 0.005  # of the traffic: a sum of arrays and how often each is read again is no fit

@@ -1,7 +1,7 @@
 """A ``ShapeRule`` from all that was compiled of a kernel. It is judged in ``rule_maker``."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
@@ -105,7 +105,10 @@ def make_rule(
     )
     blank = with_diagonal(blank, rows)
     blank = with_traffic(blank, rows) if traffic else blank
-    fits = [FittedCosts(with_runs, rows, each_block=each_block) for with_runs in _runs(blank, free)]
+    # With each choice of dimensions that the grid alone runs over; the others are inside.
+    insides = ((runs, [n for n in free if n not in runs]) for runs in products_of(free, MOST_NAMES))
+    kinds = (replace(blank, runs=runs, inside=tuple(inside)) for runs, inside in insides)
+    fits = [FittedCosts(kind, rows, each_block=each_block) for kind in kinds]
     made = min(fits, key=lambda fit: fit.off).fitted()
     return made if rules.is_small(made) else None
 
@@ -113,12 +116,6 @@ def make_rule(
 def _ranges(problems: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
     least = {name: min(dims[name] for dims in problems) for name in problems[0]}
     return least, {name: max(dims[name] for dims in problems) for name in problems[0]}
-
-
-def _runs(blank: ShapeRule, free: Sequence[str]) -> Iterator[ShapeRule]:
-    """With each choice of dimensions that the grid alone runs over; the others are inside."""
-    for runs in products_of(free, MOST_NAMES):
-        yield replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs))
 
 
 def _fitting_rows(known: Known, passed: Passed) -> list[FitRow]:

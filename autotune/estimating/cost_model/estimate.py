@@ -33,21 +33,18 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
         return NotEstimated(reason=refusal, vmem_used_bytes=used, program=compiled.program)
     calls = zip(trace.calls, compiled.calls, strict=True)
     estimates = [_from_simulation(call, made, chip) for call, made in calls]
-    impossible = next((e for e in estimates if _is_impossible(e)), None)
-    if impossible is not None and impossible.explanation is not None:
-        return NotEstimated(
-            us=impossible.time_us,
-            least_us=impossible.explanation.roofline_us,
-            vmem_used_bytes=used,
-            program=compiled.program,
-        )
-    kernels = (
-        estimates[0] if len(estimates) == 1 and trace.runs == 1 else _together(trace, estimates)
-    )
+    for e in estimates:
+        # Listing or trace were misread where the chip's peak rates forbid the time.
+        least_us = e.explanation.roofline_us if e.explanation else 0.0
+        if e.time_us < least_us * (1 - _ROUNDING):
+            return NotEstimated(
+                us=e.time_us, least_us=least_us, vmem_used_bytes=used, program=compiled.program
+            )
+    is_alone = len(estimates) == 1 and trace.runs == 1
+    kernels = estimates[0] if is_alone else _together(trace, estimates)
     runs = [call.runs or 1 for call in trace.calls]
-    around = xla_time(
-        compiled.schedule, [e.time_us * n for e, n in zip(estimates, runs, strict=True)], chip
-    )
+    kernels_us = [e.time_us * n for e, n in zip(estimates, runs, strict=True)]
+    around = xla_time(compiled.schedule, kernels_us, chip)
     return Estimated(
         estimate=_with_xla(kernels, around),
         program=compiled.program,
@@ -70,16 +67,11 @@ def _core_us(run: Mapping[str, Any]) -> float:
     return float((run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6)
 
 
-def _is_impossible(estimate: Estimate) -> bool:
-    """Whether a simulated time is below what the chip's peak rates allow: the listing or the trace
-    was misread, and a number would hide that."""
-    bound_us = estimate.explanation.roofline_us if estimate.explanation else 0.0
-    return estimate.time_us < bound_us * (1 - _ROUNDING)
-
-
 def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
     """The operation as a whole. Each part's error counts by its share of the time."""
-    assert kernels.explanation is not None
+    explained = kernels.explanation
+    assert explained is not None
+    parts_us = (*explained.parts_us, (parts.XLA, around.time_us))
     time_us = kernels.time_us + around.time_us
     notes = list(kernels.notes)
     if around.unknown:
@@ -98,10 +90,7 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
         operations=_longest(around.operations, time_us),
         error=error,
         notes=tuple(notes),
-        explanation=replace(
-            kernels.explanation,
-            parts_us=(*kernels.explanation.parts_us, (parts.XLA, around.time_us)),
-        ),
+        explanation=replace(explained, parts_us=parts_us),
     )
 
 

@@ -120,7 +120,8 @@ def assemble(operations: str, placed: Mapping[str, int], *, delay_slots: int) ->
         {region: numbers[start] for region, start in starts.items()},
         tuple((numbers[start], numbers[end] - numbers[start] - 1) for start, end in ends.items()),
     )
-    return Assembled(listing, _digest(bundles))
+    texts = (";".join([operation.text for operation in bundle]) for bundle in bundles)
+    return Assembled(listing, hashlib.sha256("\n".join(texts).encode()).hexdigest())
 
 
 def _listing(
@@ -169,11 +170,6 @@ def _decisive(
             yield from listings.decisive_operations(text, memories)
         else:
             yield listings.Operation(name, opcode, text[len(name) + 3 + len(opcode) :].strip())
-
-
-def _digest(bundles: Sequence[Sequence[_Operation]]) -> str:
-    texts = (";".join([operation.text for operation in bundle]) for bundle in bundles)
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _read(text: str) -> tuple[list[_Operation], dict[int, int]]:

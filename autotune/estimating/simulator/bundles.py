@@ -97,7 +97,9 @@ def parse(text: str | Listing) -> Listing:
     heads = list(_BUNDLE.finditer(lean))
     if not heads:
         raise UnfitError("no bundle found in the listing")
-    _check_addresses([int(head[1], 16) for head in heads])
+    for position, head in enumerate(heads):
+        if (address := int(head[1], 16)) != position:
+            raise UnfitError(f"bundle {address:#x} found where {position:#x} was expected")
     edges = [head.end() for head in heads], [head.start() for head in heads[1:]] + [len(lean)]
     depths = (head[2].count(">") for head in heads)
     memories = memories_of(lean)
@@ -113,12 +115,6 @@ def parse(text: str | Listing) -> Listing:
         pipelined=is_pipelined(lean),
         spill_bundles=_spills(lean, edges[1]),
     )
-
-
-def _check_addresses(addresses: list[int]) -> None:
-    for position, address in enumerate(addresses):
-        if address != position:
-            raise UnfitError(f"bundle {address:#x} found where {position:#x} was expected")
 
 
 def memories_of(text: str) -> Mapping[str, str]:

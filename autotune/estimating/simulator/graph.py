@@ -149,9 +149,12 @@ class _Shape:
 def _guessed_shadows(
     listing: Listing, branches: dict[int, Branch], delay_slots: int
 ) -> dict[int, int]:
-    lost = _first_lost_region(listing)
+    """All, but from the first region on that starts and never ends (region 1 never does)."""
+    ended = {region for bundle in listing.bundles for region in bundle.ends} | {1}
+    lost = (i for i, bundle in enumerate(listing.bundles) if not ended.issuperset(bundle.starts))
+    first = next(lost, len(listing.bundles))
     return {
-        a: shadow(listing.bundles, branch, delay_slots) if a >= lost else delay_slots
+        a: shadow(listing.bundles, branch, delay_slots) if a >= first else delay_slots
         for a, branch in branches.items()
     }
 
@@ -182,13 +185,6 @@ def shadow(bundles: tuple[Bundle, ...], branch: Branch, delay_slots: int) -> int
     while first + 1 < len(window) and window[first + 1].empty:
         first += 1
     return first + 1
-
-
-def _first_lost_region(listing: Listing) -> int:
-    """Return the first address where a region starts that never ends (region 1 never does)."""
-    ended = {region for bundle in listing.bundles for region in bundle.ends} | {1}
-    lost = (i for i, bundle in enumerate(listing.bundles) if not ended.issuperset(bundle.starts))
-    return next(lost, len(listing.bundles))
 
 
 def _last_needed(window: tuple[Bundle, ...], branch: Branch, depth: int) -> int:

@@ -176,14 +176,12 @@ class _Writer:
         mxu = self._costs.mxu(block.start, block.stop)
         lane = self._costs.lane_stalls(block.start, block.stop)
         count = block.stop - block.start + block.extra
-        lines.append(f"t += {clock + 1 + block.extra}; n += {count}; s += {self._scalar(block)}")
+        scalar = sum(not bundle.vector for bundle in self._bundles[block.start : block.stop])
+        scalar += block.extra
+        lines.append(f"t += {clock + 1 + block.extra}; n += {count}; s += {scalar}")
         lines += [f"m += {mxu}"] if mxu else []
         lines += [f"x += {lane}"] if lane else []
         return [*lines, self._jump(block)]
-
-    def _scalar(self, block: Block) -> int:
-        bundles = self._bundles[block.start : block.stop]
-        return block.extra + sum(not bundle.vector for bundle in bundles)
 
     def _jump(self, block: Block) -> str:
         otherwise = self._number[block.otherwise]
@@ -325,9 +323,8 @@ def _steps_left(back_edge: Branch | None, part: Slice) -> str | None:
     if root is None or root.guard is None:
         return None
     test = part.instructions.get(root.guard.predicate)
-    opcode = (
-        "scmp.ge.s32.totalorder" if root.guard.test.startswith("not ") else "scmp.lt.s32.totalorder"
-    )
+    relation = "ge" if root.guard.test.startswith("not ") else "lt"
+    opcode = f"scmp.{relation}.s32.totalorder"
     if test is None or test.opcode != opcode or test.guard or len(test.arguments) != 2:
         return None
     counter, bound = test.arguments

@@ -20,14 +20,8 @@ _WORD_BYTES = 4
 _MASK = 0xFFFFFFFF
 _FILLED = "scalar memory that is filled while the kernel runs decides the time"
 _BEYOND = "scalar memory that is filled from beyond an operand decides the time"
-_COPIES = (
-    "int_to_ptr.hbm",
-    "int_to_ptr.vmem",
-    "int_to_ptr.smem",
-    "int_to_ptr.cmem",
-    "smov",
-    "sshll.u32",
-)
+_POINTERS = [f"int_to_ptr.{memory}" for memory in ("hbm", "vmem", "smem", "cmem")]
+_COPIES = (*_POINTERS, "smov", "sshll.u32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,7 +261,8 @@ class _Search:
             store = understand(operation)
             if not _may_read(load, store):
                 continue
-            if not load.slot and self._all_reads(_guards(store), self.operands) is None:
+            guards = [Expression("", (store.guard.predicate,))] if store.guard else []
+            if not load.slot and self._all_reads(guards, self.operands) is None:
                 store = store._replace(guard=None, arguments=_UNKNOWN)
             self.lasting[operation.name] = store
             if load.slot or self._all_reads(store.arguments, self.operands) is not None:
@@ -283,11 +284,7 @@ class _Search:
         return copies
 
     def _is_read(self, copy: Instruction) -> bool:
-        loads = [
-            instruction
-            for instruction in self.instructions.values()
-            if instruction.opcode == "sld" and not instruction.slot
-        ]
+        loads = (i for i in self.instructions.values() if i.opcode == "sld" and not i.slot)
         return any(_may_be_one(load.address, copy.arguments[2]) for load in loads)
 
     def crossing(self, root: Instruction, to_smem: Sequence[Instruction]) -> Crossing | None:
@@ -390,10 +387,6 @@ class _Search:
         taken = chain(trial.instructions.values(), trial.lasting.values())
         read = (name for instruction in taken for name in instruction.reads())
         return {*read, *(name for value in values for name in value.reads)}
-
-
-def _guards(store: Instruction) -> list[Expression]:
-    return [Expression("", (store.guard.predicate,))] if store.guard else []
 
 
 def _may_read(load: Instruction, store: Instruction) -> bool:

@@ -198,13 +198,8 @@ def kernels_here(refs: Mapping[str, KernelRef | str], folder: Path) -> dict[str,
 
 
 def _place(key: Key, asked: Check | PriorConfig) -> tuple[object, ...]:
-    return (
-        key.kernel,
-        key.problem,
-        key.chip,
-        asked.is_default,
-        None if asked.is_default else asked.config,
-    )
+    config = None if asked.is_default else asked.config
+    return key.kernel, key.problem, key.chip, asked.is_default, config
 
 
 def _known(prior: PriorConfig, check: Check | None) -> PriorConfig:

@@ -171,21 +171,14 @@ def listed(staged: Staged, chip: Chip, dump: Path, options: str | None) -> tuple
     programs = module.shared(text, by_kernel)
     libtpu.clear(dump)
     (trace,) = reader.traces(staged.calls)
-    made = _by_call(staged.calls, hlo.kernel_calls(text), programs)
+    pairs = zip(staged.calls, hlo.match(staged.calls, hlo.kernel_calls(text)), strict=True)
+    made = [_made(call, compiled, programs) for call, compiled in pairs if call.runs != 0]
     return trace, MadeConfig(
         seconds=seconds,
         program=program(by_kernel.values()),
         calls=made,
         schedule=scheduled(text, programs, chip, [call.name for call in made]),
     )
-
-
-def _by_call(
-    calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, FinalListing]
-) -> list[MadeCall]:
-    """What became of each call that runs."""
-    made = zip(calls, hlo.match(calls, compiled), strict=True)
-    return [_made(call, compiled, listed) for call, compiled in made if call.runs != 0]
 
 
 def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalListing]) -> MadeCall:
@@ -223,16 +216,11 @@ def stage(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -
         with told_of(chip, axes):
             function, arrays = built(kernel, problem, config)
             target = None if chip is None else compile_only_target(chip, axes)
-            staged = _trace(function, arrays, target)
+            traced, there = _traced(function, arrays, target), in_hbm(function, arrays)
+            compiled = traced if there is function else _traced(there, arrays, target)
+            staged = Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
     _traced_last.append((kernel, question, staged))
     return staged
-
-
-def _trace(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> Staged:
-    traced = _traced(function, arrays, target)
-    there = in_hbm(function, arrays)
-    compiled = traced if there is function else _traced(there, arrays, target)
-    return Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
 
 
 def _traced(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> Any:

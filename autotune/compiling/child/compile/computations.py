@@ -61,9 +61,7 @@ def parsed(hlo: str) -> tuple[dict[str, Computation], str]:
     heads = list(_COMPUTATION.finditer(hlo))
     ends = [head.start() for head in heads[1:]] + [len(hlo)]
     computations: dict[str, Computation] = {
-        head[2]: {
-            instruction.name: instruction for instruction in _instructions(hlo[head.end() : end])
-        }
+        head[2]: {made.name: made for made in _instructions(hlo[head.end() : end])}
         for head, end in zip(heads, ends, strict=True)
     }
     return computations, next((head[2] for head in heads if head[1]), "")

@@ -72,16 +72,8 @@ def match(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> list[KernelC
     left = list(compiled)
     matched: list[KernelCall | None] = []
     for call in calls:
-        alike = [
-            candidate
-            for candidate in left
-            if (list(candidate.operands), list(candidate.results)) == call.shapes()
-        ]
-        named = [
-            candidate
-            for candidate in alike
-            if candidate.name.startswith(_OTHER.sub("_", call.name))
-        ]
+        alike = [k for k in left if (list(k.operands), list(k.results)) == call.shapes()]
+        named = [k for k in alike if k.name.startswith(_OTHER.sub("_", call.name))]
         chosen = next(iter(named or alike), None)
         if chosen is not None:
             left.remove(chosen)

@@ -72,10 +72,7 @@ def _group(text: str) -> int:
     """How many devices exchange an array; 0 for all."""
     if named := _NAMED.search(text):
         axes = dict(_AXIS.findall(named[1]))
-        count = 1
-        for axis in re.findall(r"\w+", named[2]):
-            count *= int(axes.get(axis, 1))
-        return count
+        return prod(int(axes.get(axis, 1)) for axis in re.findall(r"\w+", named[2]))
     if counted := _COUNTED.search(text):
         return int(counted[1])
     listed = _LISTED.search(text)
