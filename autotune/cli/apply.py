@@ -115,7 +115,8 @@ def _say(
             for c in changes
         ]
         more = {"model": traced} if traced else {}
-        shared.print_json({"changed": files, "refused": left, "written": not dry_run, **more})
+        is_written = bool(changes) and not dry_run
+        shared.print_json({"changed": files, "refused": left, "written": is_written, **more})
         return
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)

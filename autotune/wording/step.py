@@ -159,11 +159,9 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
     if not step.is_whole:
         yield "the compiler was stopped before its end: --budget gives it more time"
     for part in filter(_is_sparse, step.parts):
-        name, compiled = part.name.partition(".")[0], "compiled, " * step.is_whole
-        where = (
-            f"on SparseCores, of {mebibytes(part.hbm_bytes)}, at {_short(part.line) or _NO_LINE}"
-        )
-        yield f"{compiled}not timed: {counted(part.runs, 'run')} of {name} {where}"
+        runs = f"{counted(part.runs, 'run')} of {part.name.partition('.')[0]} on SparseCores"
+        where = f"of {mebibytes(part.hbm_bytes)}, at {_short(part.line) or _NO_LINE}"
+        yield f"{'compiled, ' * step.is_whole}not timed: {runs}, {where}"
     for line in step.undecided:
         yield f"data decide how often the loop at {_short(line)} runs: one turn of it is counted"
     for kernel in step.refused:

@@ -219,6 +219,13 @@ def test_a_record_of_a_called_kernel_without_a_table_is_told():
     assert (other["has_call"], other["has_table"]) == (True, False)
 
 
+def test_where_there_is_nothing_to_change_nothing_is_written(project):
+    open_store(str(project / "test.db"), create=True).close()
+    done = autotune_here("apply", ".", "--json", cwd=project)
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {"changed": [], "refused": [], "written": False}
+
+
 @pytest.mark.parametrize("asked", [("--args", "x"), ("--model", "m.py:f", "--workload", "run.yml")])
 def test_a_model_is_asked_for_by_the_options_of_apply(asked, project):
     (project / "run.yml").touch()

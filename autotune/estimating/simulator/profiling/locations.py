@@ -316,14 +316,11 @@ def frames(chain: Chain, read: Callable[[str], Sequence[str]] = _lines) -> tuple
     return tuple(made)
 
 
-def around(
-    file: str, numbers: Iterable[int], read: Callable[[str], Sequence[str]] = _lines
-) -> tuple[tuple[int, str], ...]:
+def around(file: str, numbers: Iterable[int]) -> tuple[tuple[int, str], ...]:
     """Lines of a file and their neighbours, by their numbers, indented; none that is empty."""
-    lines = read(file)
     near = {n for line in numbers for n in range(line - _NEAR, line + _NEAR + 1)}
     return tuple(
-        (n, text[:_LONGEST]) for n, text in enumerate(lines, 1) if n in near and text.strip()
+        (n, text[:_LONGEST]) for n, text in enumerate(_lines(file), 1) if n in near and text.strip()
     )
 
 
