@@ -96,12 +96,11 @@ class Step:
     ``error``: the time lies within that share of it for nine of ten steps; None where a kernel that
     sends to other devices is not simulated, where one is ``refused``, data decide its grid or it is
     for SparseCores, and where data decide how often a loop runs, each in ``undecided`` by its line:
-    its body is counted once.
-    ``refused``: for each reason a Pallas kernel that is not simulated for it.
-    ``alternatives``: conditionals, of which the longest branch is counted. ``peak_flops_per_s`` and
-    ``hbm_capacity_bytes``: of a device. ``is_whole`` and ``hbm_bytes`` as ``CompiledStep`` has
-    them. ``tokens``: of a step on all devices, 0 where nobody has said. ``toolchain``: that has
-    compiled it.
+    its body is counted once. ``refused``: for each reason a Pallas kernel that is not simulated for
+    it. ``alternatives``: conditionals, of which the longest branch is counted.
+    ``peak_flops_per_s`` and ``hbm_capacity_bytes``: of a device. ``is_whole`` and ``hbm_bytes`` as
+    ``CompiledStep`` has them. ``tokens``: of a step on all devices, 0 where nobody has said.
+    ``toolchain``: that has compiled it.
     """
 
     chip: Chip

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from autotune.compiling.child.pallas_calls import MACHINERY, PallasCall, operand
 from autotune.compiling.child.trace.calls import as_any_kernel
 from autotune.compiling.child.trace.pallas_call import name_of
 from autotune.declaring.calls import text as texts
+from autotune.declaring.calls.function import abstract
 
 SIZE_NAME = re.compile(
     r"block|tile|tiling|chunk|^b[a-z]?(q|k|kv|m|n|d)?(_c?sz|_size)?$|_per_", re.I
@@ -35,7 +37,7 @@ class Site:
     arguments: dict[str, Any]
     records: tuple[Any, ...]
     chosen: dict[str, int]
-    sizes: tuple[tuple[int, ...], ...] = ()
+    sizes: Iterable[tuple[int, ...]]
 
     @property
     def name(self) -> str:
@@ -50,19 +52,26 @@ class CallSites:
         self._numbers = numbers
         self._running: dict[FrameType, dict[str, Any]] = {}
         self._can_be: dict[CodeType, bool] = {}
-        self._sites: dict[Any, list[Site]] = {}
+        self._sites: dict[Any, list[list[Site]]] = {}
         self._sizes: dict[Callable[..., Any], dict[tuple[int, ...], None]] = {}
 
     def of(self, call: PallasCall) -> list[Site]:
-        """The functions that made a call, the innermost first."""
-        return [
-            replace(
-                site,
-                arguments={n: self._numbers.filled(v) for n, v in site.arguments.items()},
-                sizes=tuple(self._sizes[site.function]),
-            )
-            for site in self._sites.get((call.name, call.operands), [])
-        ]
+        """The functions that made a call, the innermost first, with the numbers that are known at
+        the end of the trace, and no contents where another such call has other ones."""
+        first, *others = self._sites.get((call.name, call.operands), [[]])
+        return [replace(site, arguments=self._shared(site, chain(*others))) for site in first]
+
+    def _shared(self, site: Site, others: Iterable[Site]) -> dict[str, Any]:
+        alike = [site, *(other for other in others if other.function is site.function)]
+        given = {}
+        for name in site.arguments:
+            filled = [self._numbers.filled(each.arguments.get(name)) for each in alike]
+            given[name] = filled[0]
+            with suppress(Exception):  # of what cannot be compared
+                values = [abstract(value, contents=True) for value in filled]
+                if values.count(values[0]) < len(values):
+                    given[name] = abstract(filled[0])
+        return given
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -88,8 +97,7 @@ class CallSites:
         )
         call: Any = as_any_kernel(equation)
         key = name_of(call), operands_of(call.params["grid_mapping"])
-        if key not in self._sites:
-            self._sites[key] = list(self._on_the_way(sys._getframe(1)))
+        self._sites.setdefault(key, []).append(list(self._on_the_way(sys._getframe(1))))
         return bind(*args, **params)
 
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
@@ -117,7 +125,8 @@ class CallSites:
                 count += "." not in frame.f_code.co_qualname  # methods of all layers may be there
                 self._sizes.setdefault(function, {}).update(sizes)
                 self._numbers.note(*given.values())
-                yield Site(function, given, tuple(_records(frame.f_locals.values())), chosen)
+                records = tuple(_records(frame.f_locals.values()))
+                yield Site(function, given, records, chosen, self._sizes[function])
             frame = frame.f_back
 
 

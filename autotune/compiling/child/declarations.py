@@ -32,6 +32,7 @@ _LEAST, _SUBLANES = 128, 8
 _AMBIENT = "jax.sharding.get_abstract_mesh()"
 _CUT = attrgetter("grid", "blocks", "scratch")
 _WHOLE = ("int32", "uint32", "int64")
+_CONTAINERS = (dict, list, tuple)
 
 
 @dataclass(frozen=True)
@@ -201,11 +202,7 @@ def _first_cut(
 def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
     if type(value) is int:
         yield path, value
-    elif (
-        not texts.has_arrays(value)
-        if texts.is_record(value)
-        else type(value) in (dict, list, tuple)
-    ):
+    elif type(value) in _CONTAINERS or (texts.is_record(value) and not texts.has_arrays(value)):
         for key, item in texts.parts(value).items():
             yield from _numbers(item, (*path, key))
 

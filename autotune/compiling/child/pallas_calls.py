@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import prod
 from operator import attrgetter
 from typing import Any
@@ -188,12 +188,10 @@ def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
     scoped = [eqn.params["jaxpr"] for eqn in walked(body) if eqn.primitive.name == "run_scoped"]
     first = len(body.invars) - declared
     for var in (*body.invars[first:], *(v for jaxpr in scoped for v in open_jaxpr(jaxpr).invars)):
-        space = memory_space(var.aval)
+        space = memory_space(var.aval).replace("default", "vmem")
         if "sem" not in space and hasattr(var.aval, "dtype"):
             shape = tuple(var.aval.shape)
-            yield BlockedArray(
-                shape, str(var.aval.dtype), shape, "vmem" if space == "default" else space
-            )
+            yield BlockedArray(shape, str(var.aval.dtype), shape, space)
 
 
 def _pipelines(jaxpr: Any, blocks: tuple[tuple[int, ...], ...]) -> Iterator[EmitPipeline]:
@@ -280,11 +278,8 @@ def _operand(mapping: Any, added: Sequence[int]) -> BlockedArray:
     """``added``: grid axes of ``vmap``; what it maps has one of them as the first index."""
     array, index = array_of(mapping), open_jaxpr(mapping.index_map_jaxpr)
     mapped = [index.invars[axis] for axis in added]
-    skipped = 0
-    while skipped < len(index.outvars) and any(
-        index.outvars[skipped] is mapped_var for mapped_var in mapped
-    ):
-        skipped += 1
+    ahead = takewhile(lambda var: any(var is axis for axis in mapped), index.outvars)
+    skipped = len([*ahead])
     shape, block = tuple(array.shape)[skipped:], tuple(block_shape(mapping))[skipped:]
     return BlockedArray(shape, str(array.dtype), block, memory_space(mapping.block_aval))
 

@@ -76,8 +76,7 @@ def _parts(timed: Iterable[TimedOperation], chip: ChipInfo) -> list[StepPart]:
     """Operations that are alike in all that a part says of them are one."""
     groups: dict[tuple[StepKind, Basis, str, str], list[TimedOperation]] = {}
     for each in timed:
-        operation = each.operation
-        key = _kind(each), each.basis, operation.scope, operation.line
+        key = _kind(each), each.basis, each.operation.scope, each.operation.line
         groups.setdefault(key, []).append(each)
     parts = (_part(group, chip) for group in groups.values())
     return sorted(parts, key=lambda part: -part.time_us)

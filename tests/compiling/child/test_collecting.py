@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -526,6 +527,9 @@ class Doubled:
 def step(x):
     return jax.jit(Doubled(128))(x, jnp.ones(512), jnp.arange(512) // 256)
 
+def steps(x):
+    return [Doubled(128)(x, jnp.ones(512), jnp.arange(512) // by) for by in (256, 128)]
+
 def doubled_ref(x, scale, rows):
     return x + scale
 
@@ -574,6 +578,10 @@ def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypat
     assert "own_kernels.Doubled.__call__(" in made.code
     assert "# reference=own_kernels.doubled_ref," in made.code and "product_ref" not in made.code
     assert "self=own_kernels.Doubled(rows=rows_size, block=128)" in made.code
+    (made,) = collect(
+        Loader(), replace(ref, attribute="steps"), None, {}, declare=True
+    ).declarations
+    assert made.weight == 2 and made.args.endswith("rows=int32[512]")  # each call has other ones
 
 
 SERVED = """
