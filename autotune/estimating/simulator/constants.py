@@ -166,7 +166,8 @@ def xla_error(
     timed = (*PRODUCTS, *BY_DATA, *bars()["timed_kinds"]["value"])
     products, by_data = (sum(shares.get(k, 0.0) for k in kinds) for kinds in (PRODUCTS, BY_DATA))
     known = _bar("XLA", chip) * (1 + float(bars()["moves"]["value"]) * (1 - products))
-    known += _bar("other", "new kind") * sum(us for kind, us in shares.items() if kind not in timed)
+    new = sum(share for kind, share in shares.items() if kind not in timed)
+    known += _bar("other", "new kind") * new
     known += float(bars()["operation_us"]["value"]) * operations_per_us
     return known + (1 - min(known, 1.0)) * by_data
 
@@ -267,7 +268,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
     real = {k: e["value"] for k, e in {**_hardware()["all"], **_hardware()[name]}.items()}
     clock_hz = float(real.get("clock_hz", number["clock_hz"]))
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
-    burst_gigabytes = real.get("burst_gigabytes_per_second", hbm_bytes_per_second / 1e9)
+    burst_bytes_per_second = real.get("burst_gigabytes_per_second", 0.0) * 1e9
     stalls = data["stalls"]
     return ChipConstants(
         name=name,
@@ -285,7 +286,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         real_write_latency_cycles=real.get("write_latency_cycles", number["write_latency_cycles"]),
         dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / number["clock_hz"],
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
-        burst_bytes_per_cycle=burst_gigabytes * 1e9 / clock_hz,
+        burst_bytes_per_cycle=(burst_bytes_per_second or hbm_bytes_per_second) / clock_hz,
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         turn_cost=real.get("hbm_turn_cost", 0.0),
         sustained_share=real.get("hbm_sustained_share", 1.0),
