@@ -86,16 +86,14 @@ def kernels_of(
     heard, closed = tries[0 if isinstance(tries[-1][1], Exception) else -1]
     if isinstance(closed, Exception):
         errors = dict.fromkeys(f"{type(error).__name__}: {error}" for _, error in tries)
-        return closed, Collected(
-            heard.untraced(), [], "; or, told otherwise of the chip, ".join(errors)
-        )
+        error = "; or, told otherwise of the chip, ".join(errors)
+        return closed, Collected(heard.untraced(), [], error)
     heard.numbers.learn(closed, jax.tree_util.tree_leaves(dynamic))
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
     with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
-        return None, _named(
-            heard, calls, KnownKernels(loader, catalogue, calls.runs_by_call, chip, likely), sites
-        )
+        known = KnownKernels(loader, catalogue, calls.runs_by_call, chip, likely)
+        return None, _named(heard, calls, known, sites)
 
 
 def by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:

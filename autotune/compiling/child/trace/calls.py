@@ -146,7 +146,7 @@ def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[TracedCall]:
 
 def values_in(jaxpr: Any, known: Sequence[Any]) -> dict[Any, Any]:
     """By variable, in the functions that it calls too, the integers that follow from ``known``
-    inputs; None where not every call of a function that is traced once has the same."""
+    inputs, None where calls of a function that is traced once differ; of shards the first one's."""
     values: dict[Any, Any] = {}
     with suppress(Exception):
         for _ in _calls(jaxpr, known, Boundary.of(jaxpr), 1, values):
@@ -333,12 +333,13 @@ def _is_small(var: Any) -> bool:
 
 
 def _is_placed(eqn: Any) -> bool:
-    """On other devices: jax 0.12 names the abstract mesh of one in any broadcast."""
+    """On the host or other devices: jax 0.12 names the abstract mesh of one in any broadcast."""
     import jax
 
     leaves = jax.tree.leaves(dict(eqn.params))
     meshes = [getattr(x, "mesh", None) for x in leaves if isinstance(x, jax.sharding.Sharding)]
-    return any(not isinstance(m, jax.sharding.AbstractMesh) or m.size > 1 for m in meshes)
+    is_elsewhere = any(not isinstance(m, jax.sharding.AbstractMesh) or m.size > 1 for m in meshes)
+    return is_elsewhere or "callback" in eqn.params
 
 
 def compute(eqn: Any, inputs: list[Any]) -> list[Any]:
