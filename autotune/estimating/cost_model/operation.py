@@ -71,8 +71,8 @@ def xla_time(
 ) -> XlaTime:
     """``kernels_us``: of each call of the function, all its runs together."""
     rates, taken = Rates(chip), longest_branches(schedule, Rates(chip))
-    others = [operation for operation in taken if operation.kernel is None]
-    sparse = [operation for operation in others if operation.on_sparse_cores]
+    sparse = [operation for operation in taken if operation.on_sparse_cores]
+    others = [o for o in taken if o.kernel is None and not o.on_sparse_cores]
     untimed = sparse + [o for o in others if o.transfer and o.transfer.route is not Route.HOST]
     timed = timeline([o for o in taken if o not in untimed], rates, kernels_us)
     shown = [each for each in timed if each.exposed_us > 0]

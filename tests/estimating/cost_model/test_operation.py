@@ -135,6 +135,9 @@ def test_collectives_are_named_and_not_timed():
     found = xla_time([operation("r", transfer=SUM, hbm_bytes=moved(50))], [], V5E)
     assert (found.time_us, found.untimed) == (start_us(), ("r",))
     known = operation("k", simulated_us=9.0)
-    sparse = operation("s", opcode="call-update", is_kernel=True, hbm_bytes=moved(50))
+    sparse = operation(
+        "s", opcode="call-update", is_kernel=True, hbm_bytes=moved(50), undecided="l"
+    )
     alone, found = (xla_time(each, [], V5E) for each in ([known], [known, sparse]))
     assert (found.time_us, found.untimed, found.error) == (alone.time_us, ("s",), None)
+    assert (found.hbm_bytes, found.unknown) == (alone.hbm_bytes, ())
