@@ -269,7 +269,7 @@ def _failure(raised: Raised) -> Failure:
         return Illegal(reason=raised.message)
     if raised.stage == COMPILE:
         return classify(raised.type, raised.message)
-    if raised.stage in (REFUSED, questions.LOAD, questions.NAME):
+    if raised.stage in (REFUSED, questions.LOAD, questions.NAME, questions.PROBLEM):
         return CompileFailed(reason=raised.message)
     reason = f"{raised.stage} raised {raised.type}: {raised.message}".rstrip(": ")
     return CompileFailed(

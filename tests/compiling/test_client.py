@@ -234,3 +234,5 @@ def test_a_step_of_no_function_is_wrong_input():
     with pytest.raises(NoDeclarationError, match="no function"):
         client(failing("E", "no function", "name"))[0].ask(question)
     assert isinstance(client(failing("E", "its import", "load"))[0].ask(question), CompileFailed)
+    said = client(failing("E", "1 of 2 integers", "problem"))[0].ask(question)
+    assert said == CompileFailed(reason="1 of 2 integers")

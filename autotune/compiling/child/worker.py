@@ -94,18 +94,12 @@ class CompilerWorker:
         )
 
     def do_problem(self, question: questions.ReadProblem) -> questions.NamedProblem:
-        try:
-            return self.loader.problem(question.ref, question.words)
-        except InvalidInputError as error:
-            raise ImpossibleError(str(error)) from error
+        return self.loader.problem(question.ref, question.words)
 
     def do_call(self, question: questions.ReadCall) -> KernelRef:
         ref = question.ref
         signature = inspect.signature(self.loader.function(ref)[0])
-        try:
-            return replace(ref, call=call_in_words(ref.attribute, signature, question.words, {}))
-        except InvalidInputError as error:
-            raise ImpossibleError(str(error)) from error
+        return replace(ref, call=call_in_words(ref.attribute, signature, question.words, {}))
 
     def do_choices(self, question: questions.ListChoices) -> Choices:
         kernel, problem = self._kernel(question), question.problem
@@ -210,6 +204,7 @@ class ImpossibleError(Exception):
 
 STAGES: dict[type[BaseException], str] = {
     ImpossibleError: questions.PROBLEM,
+    InvalidInputError: questions.PROBLEM,
     NameLoadError: questions.NAME,
     LoadError: questions.LOAD,
     Exception: "request",

@@ -18,6 +18,7 @@ from autotune.compiling.process import CompilerProcess
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import (
     CheckDeclaration,
+    CollectKernels,
     CompileBaseline,
     DescribeKernel,
     DescribeToolchain,
@@ -25,8 +26,13 @@ from autotune.domain.compilers import (
     WriteExecutable,
     XlaCost,
 )
-from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
-from autotune.domain.key import Chip
+from autotune.domain.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import CompileFailed, Illegal
 from autotune.domain.problem import make_config
 from tests.samples.questions import case_of
@@ -164,6 +170,14 @@ def test_a_broken_declaration_is_a_sentence(compiler, tmp_path, text, words):
     with pytest.raises(kind, match=words) as raised:
         compiler.ask(DescribeKernel(ref=declaration(tmp_path, text)))
     assert isinstance(raised.value, NoDeclarationError) is ("no kernel declaration" in words)
+
+
+@slow
+def test_contents_that_do_not_fit_a_model_are_the_users_error(compiler, tmp_path):
+    (tmp_path / "m.py").write_text("def f(n): return n")
+    ref = KernelRef(path=str(tmp_path / "m.py"), attribute="f", call="n=i32[2]@[1]")
+    with pytest.raises(InvalidInputError, match=r"^int32.2.@… takes 2 integers"):
+        compiler.ask(CollectKernels(ref=ref, chip=None, names=(), refs=()))
 
 
 ASKS_FOR_THE_TPU = """
