@@ -145,11 +145,16 @@ def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, An
     def is_open(name: str) -> bool:
         return name in given and given[name] is None
 
-    for changed in filter(None, tries()):
+    def is_choice(changed: dict[str, Any]) -> bool:
         halved = {name: _halved(value) for name, value in changed.items()}
-        is_chosen = all(is_open(name) or callable(given.get(name)) for name in changed)
-        if is_chosen and makes_same(changed) and (changed == halved or not makes_same(halved)):
-            given = given | changed
+        return makes_same(changed) and (changed == halved or not makes_same(halved))
+
+    for changed in filter(None, tries()):
+        if all(is_open(n) or callable(given.get(n)) for n in changed) and is_choice(changed):
+            alone = {n: changed | {n: _halved(v)} for n, v in changed.items() if len(changed) > 1}
+            used = {n: v for n, v in changed.items() if n not in alone or not makes_same(alone[n])}
+            is_enough = 0 < len(used) < len(changed) and is_choice(used)
+            given = given | (used if is_enough else changed)
     return given
 
 

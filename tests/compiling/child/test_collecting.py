@@ -540,10 +540,10 @@ def product_ref(x):
 """
 
 LOOKED_UP = """
-def looked_up(x, {0}=None, {1}=None, num_heads=None):
+def looked_up(x, {0}=None, {1}=None, num_heads=None, chunk=None):
     {2}, {3} = {0}, {1}
     if None in ({0}, {1}):
-        {2}, {3}, num_heads = 64, 128, 128
+        {2}, {3}, num_heads, chunk = 64, 128, 128, 32
     def body(x, out):
         out[...] = 2 * x[...]
     spec, grid = pl.BlockSpec(({2}, {3}), lambda i, j: (i, j)), (x.shape[0] // {2}, 512 // {3})
@@ -561,6 +561,7 @@ def test_sizes_that_come_from_a_table_together_are_axes(names, tmp_path, monkeyp
     ref = KernelRef(path=str(place), attribute="looked_up", call="x=f32[512,512]")
     (made,) = collect(Loader(), ref, Chip.V6E, {}, declare=True).declarations
     assert "def {name}(x, *, " + f"{names[0]}=64, {names[1]}=128)" in made.code
+    assert "chunk" not in made.code  # which no kernel is cut by
 
 
 def test_an_object_with_sizes_of_the_file_itself_is_declared(tmp_path, monkeypatch):
