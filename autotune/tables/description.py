@@ -258,7 +258,8 @@ class Description:
         ``NotInCatalogueError`` where the table has no place for it."""
         problem, axes = dict(config.problem), dict(config.axes)
         if config.kernel == self.name:
-            return [(self._with_device({n: _unplain(v) for n, v in problem.items()}, config), axes)]
+            fields, value = ({n: _unplain(v) for n, v in part.items()} for part in (problem, axes))
+            return [(self._with_device(fields, config), value)]
         rows = []
         for meaning in self.kernels:
             key = meaning.key_of(problem) if meaning.kernel == config.kernel else None
