@@ -149,7 +149,8 @@ class ScheduledOperation:
 
     ``kernel``: which of the function's calls it is, None for XLA's own. ``runs``: how often, loops
     unrolled; those whose length data decide have a turn. ``awaits``: the start of a ``Phase.DONE``.
-    ``hbm_bytes``: what a run reads and writes in HBM, the padding of tiles among it.
+    ``hbm_bytes``: what a run reads and writes in HBM: by its instruction schedule, else each array
+    once, the padding of tiles among it.
     ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
     it. ``is_ahead``: the run of the program before it has fetched it already; ``is_write``: a copy

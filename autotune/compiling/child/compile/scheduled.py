@@ -21,8 +21,8 @@ from autotune.estimating.simulator.bundles import Listing, parse
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.slicing import SEMAPHORES
 
-Outcome = float | str
-"""Microseconds of a run, or why it is not simulated."""
+Outcome = tuple[float, int] | str
+"""Microseconds of a run and the bytes of HBM that it moves, or why it is not simulated."""
 _SAME = 0.1  # of what the core does: what differs by more is decided by data
 
 
@@ -67,7 +67,10 @@ def simulated(
         if known or call is not None:
             version = libtpu.version()
             result = simulate(listing, chip=chip.value, libtpu=version, scalars=known)
-    return result.reason if isinstance(result, NotSimulated) else result.us_shared
+    if isinstance(result, NotSimulated):
+        return result.reason
+    moved = result.hbm_bytes_read + result.hbm_bytes_written
+    return result.us_shared, moved * chip.cores_per_device
 
 
 def timed(
@@ -76,8 +79,8 @@ def timed(
     """``outcome``: None where the compiler has made no code for it yet. ``call``: that it is."""
     if isinstance(outcome, str):
         operation = replace(operation, refusal=outcome)
-    else:
-        operation = replace(operation, simulated_us=outcome)
+    elif outcome:
+        operation = replace(operation, simulated_us=outcome[0], hbm_bytes=outcome[1])
     if call is None:
         return replace(operation, is_unsized=operation.is_kernel)
     (trace,) = call.traces(None)

@@ -96,8 +96,9 @@ class OperationTimes:
         self._known[key] = outcome
         if self._file:
             with suppress(OSError), self._file.open("a", encoding="utf-8") as file:
-                kind = _REFUSED if isinstance(outcome, str) else ""
-                file.write(f"\n{key} {kind}{' '.join(str(outcome).split())}{_END}")
+                refused = isinstance(outcome, str)
+                text = f"{_REFUSED}{outcome}" if refused else "{} {}".format(*outcome)
+                file.write(f"\n{key} {' '.join(text.split())}{_END}")
 
 
 def _digest(text: str) -> str:
@@ -137,9 +138,10 @@ def _read(file: Path | None) -> dict[str, Outcome]:
 def _outcome(text: str) -> Outcome | None:
     refused = text.removeprefix(_REFUSED)
     try:
-        return refused if refused != text else float(text)
+        us, moved = text.split()
+        return float(us), int(moved)
     except ValueError:
-        return None
+        return refused if refused != text else None
 
 
 _POLL_S, _HEAR_S = 0.2, 1.0

@@ -11,6 +11,7 @@ from autotune.compiling.child.listings import FinalListing
 from autotune.domain.key import Chip
 from autotune.estimating.simulator.assembly import AssemblyError
 
+TIMED = (1.5, 4096)
 SIGNATURES = {"a": "multiply", "twin": "multiply", "b": "add", "c": "copy"}
 
 
@@ -29,7 +30,9 @@ class Compiler:
 def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
-        operation_times, "simulated", lambda text, *_, **__: 1.5 if text == "code" else f"no {text}"
+        operation_times,
+        "simulated",
+        lambda text, *_, **__: TIMED if text == "code" else f"no {text}",
     )
 
 
@@ -47,7 +50,7 @@ def test_what_another_run_has_simulated_is_known_by_what_it_does():
     hear(first, a="code", c="queue", elsewhere="code")
     for known in (first, times()):
         assert known.left == 1
-        assert known.get("a") == known.get("twin") == 1.5
+        assert known.get("a") == known.get("twin") == TIMED
         assert known.get("c") == "no queue" and known.get("b") is None
     assert times("xla_x=1").left == times(chip=Chip.V6E).left == 3
 
@@ -71,7 +74,7 @@ def test_a_line_that_was_cut_short_is_not_believed(tmp_path):
         file.write_text(whole[:end])
         assert times().get("a") is None
         hear(times(), b="code")
-        assert times().get("a") is None and times().get("b") == 1.5
+        assert times().get("a") is None and times().get("b") == TIMED
 
 
 def test_what_no_step_has_used_for_long_is_forgotten(tmp_path, monkeypatch):
@@ -85,7 +88,7 @@ def test_what_no_step_has_used_for_long_is_forgotten(tmp_path, monkeypatch):
         (folder / name).write_text("x" * 200)
         os.utime(folder / name, times=(time.time() - days * day,) * 2)
     os.utime(used, times=(0, 0))
-    assert times().get("a") == 1.5  # it is used now
+    assert times().get("a") == TIMED  # it is used now
     assert files() == {used.name, "new.operations", "x.verdicts"}
     monkeypatch.setattr(operation_times, "_MOST_BYTES", 200)
     times()
