@@ -124,6 +124,10 @@ def time_by_kind(operations: Iterable[TimedOperation]) -> dict[str, float]:
     by_kind: dict[str, float] = {}
     for each in operations:
         kind = each.operation.kind
+        if kind == constants.GATHER and each.operation.opcode == _OFFLOADED:
+            kind = constants.SPARSE
+        elif kind == constants.GATHER and each.basis is Basis.SIMULATED:
+            kind = constants.LISTED
         by_kind[kind] = by_kind.get(kind, 0.0) + each.exposed_us
     return by_kind
 

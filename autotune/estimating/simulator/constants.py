@@ -25,7 +25,9 @@ CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 PRODUCTS = ("convolution", "dot")
 SPATIAL = "spatial convolution"  # depthwise ones are, too: of plain products alone times are given
 PRECISE = "product in several passes"  # as a precision that is asked for may mean
-BY_DATA = ("gather", "scatter", "custom-call")  # data, or unknown code, say what is read
+GATHER = "gather"
+BY_DATA = (GATHER, "scatter", "custom-call")  # data, or unknown code, say what is read
+LISTED, SPARSE = f"listed {GATHER}", f"SparseCore {GATHER}"  # whose listings say what they do
 _NOTHING: Mapping[str, float] = {}
 
 _VERSION = re.compile(r"\d+")
@@ -159,7 +161,7 @@ def xla_error(
     """Return the error bar of programs of XLA itself, None where none was measured on the chip.
 
     Each operation may take a little longer. Less sure is what is no product, still less a kind that
-    was hardly timed, not at all what data name the rows of. ``by_kind``: microseconds of each."""
+    was hardly timed, not at all what data decide. ``by_kind``: microseconds of each."""
     if chip not in bars()["XLA"]:
         return None
     shares = {kind: us / (sum(by_kind.values()) or 1.0) for kind, us in by_kind.items()}
@@ -169,7 +171,9 @@ def xla_error(
     new = sum(share for kind, share in shares.items() if kind not in timed)
     known += _bar("other", "new kind") * new
     known += float(bars()["operation_us"]["value"]) * operations_per_us
-    return known + (1 - min(known, 1.0)) * by_data
+    bounds = {LISTED: hardware("listed_gather_error"), SPARSE: hardware("sparse_gather_error")}
+    more = sum(max(0.0, bound - known) * shares.get(kind, 0.0) for kind, bound in bounds.items())
+    return known + more + (1 - min(known, 1.0)) * by_data
 
 
 def hardware(name: str, chip: str = "all") -> float:

@@ -8,6 +8,8 @@ from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.simulator.constants import (
+    LISTED,
+    SPARSE,
     bars,
     error_bar,
     kernel_error,
@@ -152,6 +154,8 @@ def test_plain_xla_of_many_operations_or_of_what_data_decide_is_less_sure():
     assert more == pytest.approx(0.5 * bars()["operation_us"]["value"])
     new = known + bars()["other"]["new kind"]["value"] / 4
     assert xla_error("v6e", kinds) == pytest.approx(0.75 * new + 0.25)
+    bounds = [xla_error("v6e", {kind: 1.0}) for kind in (LISTED, SPARSE, "gather")]
+    assert bounds == pytest.approx([0.25, 0.4, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from autotune.domain.explanation import Phase
 from autotune.domain.key import Chip
 from autotune.estimating.cost_model.operation import Rates, hbm_bytes_per_us, xla_time
-from autotune.estimating.simulator.constants import start_us
+from autotune.estimating.simulator.constants import LISTED, SPARSE, start_us
 from tests.samples.operations import KERNEL, SUM, operation
 from tests.samples.traces import V5E
 
@@ -49,6 +49,13 @@ def test_what_was_started_ahead_hides_behind_the_kernel():
     assert time_us(START, KERNEL, DONE, kernel_us=10) == pytest.approx(20 + READ_US)
     assert time_us(replace(START, runs=3), DONE) == pytest.approx(3 * (30 + READ_US))
     assert time_us(replace(START, opcode="call-update"), DONE) == pytest.approx(30 + 4 * READ_US)
+
+
+def test_a_gather_is_told_by_what_says_its_time():
+    gather = operation("g", kind="gather", hbm_bytes=moved(30))
+    begun = replace(gather, name="copy-start", opcode="call-update", phase=Phase.START)
+    timed = (gather, replace(gather, simulated_us=7.0), begun, DONE)
+    assert list(xla_time(timed, [], V5E).by_kind) == ["gather", LISTED, SPARSE]
 
 
 def test_what_the_program_before_fetches_is_there():
