@@ -1,20 +1,20 @@
-"""The error bars of estimates, from points that no constant was fitted on and from measured times.
+"""The error bars of estimates, from rows that were timed on real chips.
 
-    python -m benchmarks published --python PYTHON --rows 200
-    python -m benchmarks.calibration.error_bars [--published DIR] [--write]
+    python -m benchmarks published --python PYTHON --rows 400
+    python -m benchmarks.calibration.error_bars [--rows FILE] [--published DIR] [--write]
 
 DIR holds what the ``published_*`` benchmarks saved; families that are in neither keep the width
 that the data file has. ``--write`` makes the simulator's data file; without the corpus
-(``benchmarks.calibration.corpus``) the bars by what limits a kernel stay, and without DIR too.
-What the bars cover is judged on families that were left out of them.
+(``benchmarks.calibration.corpus``) or DIR the resolutions stay. What the bars cover is judged on
+problems, families, causes and kinds of operations that were left out of them.
 """
 
 import argparse
 import json
-import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, product, starmap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from math import ceil
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean, median
@@ -23,10 +23,9 @@ from unittest.mock import patch
 
 from autotune.domain.explanation import HBM, LATENCY, MATRIX, PARTS, XLA
 from autotune.estimating.cost_model.error_bars import (
+    ROUNDING,
     SHARE,
-    Errors,
-    caution,
-    left_out,
+    nine_of_ten,
     quantile,
     width,
 )
@@ -50,11 +49,10 @@ _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs 
 # Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
 _AGREEING = "tunejax_splash_v5e arrays=as_made"
 _LARGEST_OVERHEAD = 0.2  # of a measured time: what the host adds is known too roughly beyond
-_CAUTION = 2  # for a kind of kernel, or a chip, that was not measured
+_CAUTION = 2  # for a kind of kernel that was not measured
 _LEAST_ROWS = 5  # measured rows of a kind that an error bar needs
-_FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
-_MORE_US = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # what each operation of XLA may take beside
-_MOVES = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # how much less sure what is no product may be
+_ELSEWHERE, _ANY = 2.0, 1.0  # rows that those of other chips count as together, and all there are
+_MORE_US = (0.0, 0.02, 0.05, 0.1, 0.2)  # what each operation of XLA may take beside
 _NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured, its memory alone says
 _CAUSES = ("attention", "ragged dot", "cross entropy", "matmul")  # families that are the same to us
 _UNSURE = {  # a part beyond what given rows show, where the latency of reads was measured and not
@@ -63,172 +61,248 @@ _UNSURE = {  # a part beyond what given rows show, where the latency of reads wa
     "slow (docs/explanation/simulator.md: latency)",
 }
 _WAITING, _WAITING_STEP_US = "v5e", 0.35  # where short steps that wait for reads were timed
-_MOSTLY = 0.5  # of a time: such a part is known, as is what an operation of such a kind is off by
+_TOO_WIDE = 2  # times what nine of ten errors of a family are
+_MOSTLY = 0.5  # of a time: such a part is known
 _SHORT = 2  # times the shortest step
-_KERNELS, _XLA = "kernels", "XLA"
+_WHERE = "benchmarks/calibration/error_bars.py"
 
 
-class Unsure(NamedTuple):
-    """Of operations of XLA: microseconds that each may take beside, and how much less sure what is
-    no product is."""
+Families = Mapping[str, Mapping[str, Sequence[float]]]
+"""Of kernels: the errors of each family, by chip."""
 
-    more_us: float
-    moves: float
 
-    def bar(self, row: Row, of_products: float) -> float:
-        return of_products * self._moves(row) + self._more(row)
+class Timed(NamedTuple):
+    """A row of ``shares`` of kinds: of what its kernel is called, or of operations of XLA."""
 
-    def of_products(self, row: Row) -> float:
-        return max(0.0, error_of(row) - self._more(row)) / self._moves(row)
+    chip: str
+    shares: Mapping[str, float]
+    error: float
 
-    def _more(self, row: Row) -> float:
-        return float(self.more_us * row["operations_run"] / row["estimate_us"])
 
-    def _moves(self, row: Row) -> float:
-        by_kind = row.get("by_kind", {})
-        products_us = sum(by_kind.get(kind, 0.0) for kind in constants.PRODUCTS)
-        return float(1 + self.moves * (1 - products_us / (sum(by_kind.values()) or 1.0)))
+class Chosen(NamedTuple):
+    """Microseconds that each operation of XLA may take beside, and how many times as wide bars are
+    made, for nine of ten rows to be within bars that are made without them."""
+
+    operation_us: float
+    kernels: float = 1.0
+    xla: float = 1.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
     parser.add_argument("--rows", type=Path, default=ROWS, help="of benchmarks published")
+    parser.add_argument("--model", default=MODEL, help="of time, that estimated the rows")
     parser.add_argument("--published", type=Path, help="folder of saved pairs")
-    parser.add_argument("--xla", action="store_true", help="what all plain XLA is unsure of, too")
     parser.add_argument("--write", action="store_true", help="make the data file")
     args = parser.parse_args()
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
-    given = _given(newest(args.rows, MODEL))
-    unsure = Unsure(*(constants.bars()[name]["value"] for name in ("operation_us", "moves")))
-    if args.xla:
-        pairs_of = starmap(Unsure, product(_MORE_US, _MOVES))
-        unsure = min(pairs_of, key=lambda pair: _mean_bar(given, pair))
-    errors = _errors(given, pairs, unsure)
-    kernels = [row for row in given if row["family"].startswith(PALLAS)]
-    print("\n".join(coverage(errors)), file=sys.stderr)
-    print("\n".join(left_out_causes(errors, kernels)), file=sys.stderr)
-    data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
-    data |= of_operations(given, unsure) | never_seen(errors, given)
-    if not args.xla:
-        data |= {name: constants.bars()[name] for name in (_XLA, "operation_us", "moves")}
-    data |= new_kinds(given, data)
-    print("\n".join(left_out_kinds(given, data)), file=sys.stderr)
+    given = given_of(newest(args.rows, args.model))
+    if not given:
+        sys.exit(f"no given row of {args.model} in {args.rows}: say which with --model")
+    saved = saved_errors(pairs)
+    chosen = choose(given, saved)
+    print("\n".join(tables(given, saved, chosen)), file=sys.stderr)
+    data = made(given, saved, chosen) | (resolutions(rows, pairs) if rows else {})
     text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
         (constants.FOLDER / "errors.json").write_text(text)
 
 
-def by_limit(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, object]:
-    """Error bars (nine of ten stay within) and resolutions (three of four), by what limits."""
-    differences = [
-        difference
-        for group in grouped(rows, sweep_of).values()
-        for difference in _differences(group)
-    ]
-    sure = _sure(pairs)
-    same = [pair for pair in sure if pair.subset.startswith(_SAME_PROBLEM)]
-    real = [d for group in grouped(same, problem_of).values() for d in _differences(group)]
-    # What kinds differ by is seen on one chip; what a chip adds is in a bar of its own.
-    of_chip = grouped(sure, lambda pair: pair.chip)
-    most = max(of_chip, key=lambda chip: len({pair.family for pair in of_chip[chip]}))
-    ours = [_own(row.pair) for row in rows], [_own(pair) for pair in of_chip[most]]
-    return {"error": _bars(*ours, SHARE, most), "resolution": _bars(differences, real, 0.75, most)}
-
-
-def by_chip(errors: Errors) -> dict[str, object]:
-    """Bars of kernels and of XLA by chip."""
-    return {kind: _of_kind(kind, _only(errors, kind)) for kind in (_KERNELS, _XLA)}
-
-
-def of_operations(given: Sequence[Row], unsure: Unsure) -> dict[str, object]:
-    """What is unsure of operations of XLA."""
-    where = "benchmarks/calibration/error_bars.py"
-    narrowest = f"with it the bars of {len(given)} rows are narrowest in the mean: {where}"
-    return {
-        "operation_us": {"value": unsure.more_us, "source": narrowest},
-        "moves": {"value": unsure.moves, "source": narrowest},
-    }
-
-
-def mostly(given: Sequence[Row]) -> dict[str, list[Row]]:
-    """By the kind of operation that rows spend most of their time on."""
-    pairs = [(kind, row) for row in given for kind in row.get("by_kind", {})]
-    chosen = [(kind, row) for kind, row in pairs if _share(row, kind) >= _MOSTLY]
-    return {kind: [row for _, row in own] for kind, own in grouped(chosen, itemgetter(0)).items()}
-
-
-def _share(row: Row, kind: str) -> float:
-    return float(row["by_kind"][kind] / sum(row["by_kind"].values()))
-
-
-def new_kinds(given: Sequence[Row], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Kinds that enough rows are mostly of, if bars hold as of what is no product, and what any
-    other kind adds to that, as few of them tell of it."""
-    rows_of = {kind: rows for kind, rows in mostly(given).items() if len(rows) >= _LEAST_ROWS}
-    if not rows_of:  # of rows without kinds
-        return {}
-    where = "benchmarks/calibration/error_bars.py"
-    enough = [k for k, rows in rows_of.items() if _within(rows, data, [*rows_of]) >= SHARE]
-    return {
+def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any]:
+    """The data file, of these rows."""
+    kernels, plain = _of_kernels(given), [row for row in given if not _is_kernel(row)]
+    called = [Timed(row["chip"], {_pattern(row): 1.0}, error_of(row)) for row in kernels]
+    kinds = [_of_xla(row, chosen.operation_us) for row in plain]
+    bars = constants.bars()
+    data = {
+        "resolution": bars["resolution"],
+        "kernels": _table(called, chosen.kernels, "kernels that are called so"),
+        "families": {
+            "value": {chip: _widths(families) for chip, families in saved.items()},
+            "source": f"nine of ten errors of kernels that are not in these rows: {_WHERE}",
+        },
+        "XLA": _everywhere(kinds, chosen.xla, "times"),
         "timed_kinds": {
-            "value": sorted(enough),
-            "source": f"{_LEAST_ROWS} given rows or more are mostly of them, nine of ten within "
-            f"their bars: {where}",
+            "value": [*_kinds(kinds)],
+            "source": f"of what a row or more of {len(plain)} spend their time on: {_WHERE}",
         },
-        "other": {
-            **data["other"],
-            "new kind": {
-                "value": round(_more(len(rows_of), data), 3),
-                "source": f"of what is no product, times {of_few(len(rows_of)) - 1:.3g} as only "
-                f"{len(rows_of)} kinds tell of others: {where}",
-            },
+        "operation_us": {
+            "value": round(chosen.operation_us * chosen.xla, 3),
+            "source": f"us: {chosen.operation_us:g}, with which the bars of {len(plain)} rows are "
+            f"narrowest, times {chosen.xla:g}: {_WHERE}",
         },
+    }
+    more = never_seen(_joined(saved, kernels), kernels) if kernels else bars
+    few = of_few(max(1, len(_kinds(kinds))))
+    new_kind = _everywhere(
+        kinds, few * chosen.xla, f"as only {len(_kinds(kinds))} kinds tell, times"
+    )
+    return more | data | {"other": bars["other"] | more["other"] | {"new kind": new_kind}}
+
+
+def _everywhere(rows: Sequence[Timed], factor: float, why: str) -> dict[str, Any]:
+    """One bar of XLA on all chips: by chip, by kind or by both it is wider, to hold as often."""
+    wide = nine_of_ten((row.error, 1.0) for row in rows) if rows else 0.0
+    source = f"nine of ten of {len(rows)} rows, {why} {factor:.3g}: {_WHERE}"
+    return {"value": _up(factor * wide, 3), "source": source}
+
+
+def _widths(families: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: round(quantile(sorted(each), SHARE), 3) for name, each in families.items()}
+
+
+def _table(rows: Sequence[Timed], factor: float, what: str) -> dict[str, Any]:
+    """Of the chips where a row or more are of a kind."""
+    return {
+        "value": {
+            kind: {chip: _up(factor * bar_of(rows, kind, chip), 3) for chip in chips}
+            for kind, chips in _kinds(rows).items()
+        },
+        "source": f"what nine of ten of {len(rows)} rows stay within, of {what}; those of other "
+        f"chips count as {_ELSEWHERE:g}, all that there are as {_ANY:g}; times {factor:g}: "
+        f"{_WHERE}",
     }
 
 
-def _more(kinds: int, data: Mapping[str, Any]) -> float:
-    known = max(entry["value"] for entry in data[_XLA].values()) * (1 + data["moves"]["value"])
-    return float(known * (of_few(kinds) - 1))
-
-
-def _within(rows: Sequence[Row], data: Mapping[str, Any], timed: Sequence[str]) -> float:
-    """The share of rows that are within their bars if these kinds are timed."""
-    new = {"new kind": {"value": _more(len(timed), data)}}
-    changed = {"timed_kinds": {"value": timed}, "other": {**data["other"], **new}}
-    with patch.object(constants, "bars", return_value={**data, **changed}):
-        return float(mean(error_of(row) <= with_present_bar(row)["bar"] for row in rows))
-
-
-def left_out_kinds(given: Sequence[Row], data: Mapping[str, Any]) -> Iterator[str]:
-    """A table: each kind of operation, and the rows that are mostly of it within bars that are made
-    as if nobody had timed it."""
-    yield "| kind left out | rows | within |"
-    yield "|---|---|---|"
-    rows_of = mostly(given)
-    for kind, rows in rows_of.items():
-        within = _within(rows, data, [name for name in rows_of if name != kind])
-        yield f"| {kind or 'arithmetic and moves'} | {len(rows)} | {within:.0%} |"
-
-
-def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
-    """The bar of kernels of other families, and what makes it wider: what no given row shows."""
-    where = "benchmarks/calibration/error_bars.py"
-    rows = [row for row in given if row["family"].startswith(PALLAS)]
-    wide, causes = _of_few(errors)
+def _kinds(rows: Sequence[Timed]) -> dict[str, list[str]]:
+    """The kinds that a row or more are of, each with the chips that is so on."""
+    places: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for kind, share in row.shares.items():
+            chips = places.setdefault(kind, dict.fromkeys(constants.CHIPS, 0.0))
+            chips[row.chip] += share
     return {
-        "seen": {
-            "value": sorted({KERNELS[row["family"].removeprefix(PALLAS)] for row in rows}),
-            "source": f"patterns of what the kernels of given rows are called: {where}",
-        },
+        kind: [chip for chip in chips if chips[chip] >= 1 - ROUNDING]
+        for kind, chips in sorted(places.items())
+        if sum(chips.values()) >= 1 - ROUNDING
+    }
+
+
+def bar_of(rows: Sequence[Timed], kind: str, chip: str) -> float:
+    """What nine of ten rows of a kind stay within there: of fewer, others count for more."""
+    elsewhere = sum(row.shares.get(kind, 0.0) for row in rows if row.chip != chip)
+    less = min(1.0, _ELSEWHERE / elsewhere) if elsewhere else 0.0
+    return nine_of_ten(
+        (
+            row.error,
+            row.shares.get(kind, 0.0) * (1.0 if row.chip == chip else less) + _ANY / len(rows),
+        )
+        for row in rows
+    )
+
+
+def _of_xla(row: Row, operation_us: float) -> Timed:
+    """Without what its operations may take beside."""
+    whole_us = sum(row["by_kind"].values()) or 1.0
+    shares = {kind: us / whole_us for kind, us in row["by_kind"].items()}
+    more = operation_us * row["operations_run"] / row["estimate_us"]
+    return Timed(row["chip"], shares, max(0.0, error_of(row) - more))
+
+
+def choose(given: Sequence[Row], saved: Families) -> Chosen:
+    """Nine of ten rows are within bars that are made without their problem, those of XLA within
+    such without their family, too; of what does that, the narrowest."""
+    plain = [row for row in given if not _is_kernel(row)]
+    ways: list[tuple[float, Chosen]] = []
+    for us in _MORE_US:
+        left = [[*left_out(plain, saved, Chosen(us), key)] for key in (problem, family)]
+        factor = max(map(_factor, left))
+        bars = [factor * row["bar"] for rows in left for row in rows]
+        ways.append((mean(bars or [0.0]), Chosen(us, xla=factor)))
+    best = min(ways)[1]
+    return best._replace(kernels=_factor(_of_kernels([*left_out(given, saved, best, problem)])))
+
+
+def _factor(rows: Sequence[Row]) -> float:
+    """The smallest, of two digits, that bars are to be wider by for nine of ten to be within."""
+    asked = sorted(error_of(row) / row["bar"] for row in rows) or [1.0]
+    return _up(max(1.0, quantile(asked, SHARE)), 2)
+
+
+def _up(value: float, digits: int) -> float:
+    return float(ceil(10**digits * value - ROUNDING) / 10**digits)
+
+
+def left_out(
+    given: Sequence[Row], saved: Families, chosen: Chosen, key: Callable[[Row], str]
+) -> Iterator[Row]:
+    """Each row, with the bar that all those make which have another key."""
+    for name, own in grouped(given, key).items():
+        rest = [row for row in given if key(row) != name]
+        others = {
+            chip: {f: errors for f, errors in families.items() if cause(f) != name}
+            for chip, families in saved.items()
+        }
+        with patch.object(constants, "bars", return_value=made(rest, others, chosen)):
+            yield from [*map(with_present_bar, own)]
+
+
+def tables(given: Sequence[Row], saved: Families, chosen: Chosen) -> Iterator[str]:
+    """What rows are within that had no part in their bar. One is too wide that is more than twice
+    what nine of ten errors are within."""
+    plain = [row for row in given if not _is_kernel(row)]
+    yield "| left out | of | rows | within | nine of ten errors | bar, median | too wide |"
+    yield "|---|---|---|---|---|---|---|"
+    for what, rows, key in (
+        ("problem", given, problem),
+        ("cause", _of_kernels(given), lambda row: cause(row["family"])),
+        ("family", plain, family),
+        ("kind", plain, main_kind),
+    ):
+        left = [*left_out(rows, saved, chosen, key)]
+        groups = grouped(left, family if key is problem else key)
+        for name, own in sorted(groups.items()):
+            yield f"| {what} | {name or 'arithmetic and moves'} | {_cells(own)} |"
+        for is_kernel, all_of in sorted(grouped(left, _is_kernel).items()):
+            yield f"| {what} | **{'kernels' if is_kernel else 'XLA'}** | {_cells(all_of)} |"
+
+
+def _cells(rows: Sequence[Row]) -> str:
+    within = sum(error_of(row) <= row["bar"] for row in rows)
+    most, wide = quantile(sorted(map(error_of, rows)), SHARE), median(row["bar"] for row in rows)
+    too_wide = "yes" if wide > _TOO_WIDE * most else ""
+    return f"{len(rows)} | {within} | {most:.1%} | {wide:.1%} | {too_wide}"
+
+
+def problem(row: Row) -> str:
+    return json.dumps(row["problem"], sort_keys=True)
+
+
+def family(row: Row) -> str:
+    return str(row["family"])
+
+
+def main_kind(row: Row) -> str:
+    shares = _of_xla(row, 0.0).shares
+    return max(shares, key=lambda kind: shares[kind])
+
+
+def _is_kernel(row: Row) -> bool:
+    return family(row).startswith(PALLAS)
+
+
+def _of_kernels(given: Sequence[Row]) -> list[Row]:
+    return [row for row in given if _is_kernel(row)]
+
+
+def _pattern(row: Row) -> str:
+    return KERNELS[family(row).removeprefix(PALLAS)]
+
+
+def never_seen(errors: Families, rows: Sequence[Row]) -> dict[str, Any]:
+    """The bar of kernels of other families, and what makes it wider: what no given row shows."""
+    causes = len({cause(name) for families in errors.values() for name in families})
+    wide = max(map(width, errors.values())) * of_few(causes)
+    return {
         "shown": {
             chip: {
                 "value": shown(rows) | ({LATENCY: 1.0} if chip == _WAITING else {}),
                 "source": f"the share of each part that {_LEAST_ROWS} of {len(rows)} given rows "
                 "reach; what waits for HBM or the matrix units alone plain XLA shows, and for "
-                f"latency the matmuls of v5e: {where}",
+                f"latency the matmuls of v5e: {_WHERE}",
             }
             for chip in constants.CHIPS
         },
@@ -237,7 +311,7 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
             if chip == _WAITING
             else {
                 "value": round(_shortest(rows), 2),
-                "source": f"us, {_LEAST_ROWS} of {len(rows)} given rows have no longer: {where}",
+                "source": f"us, {_LEAST_ROWS} of {len(rows)} given rows have no longer: {_WHERE}",
             }
             for chip in constants.CHIPS
         },
@@ -246,17 +320,16 @@ def never_seen(errors: Errors, given: Sequence[Row]) -> dict[str, object]:
             for chip in constants.CHIPS
             for known in [min(_UNSURE) if _knows_latency(chip) else max(_UNSURE)]
         },
-        "other": constants.bars()["other"]
-        | {
+        "other": {
             "never seen": {
                 "value": round(wide, 3),
                 "source": f"the widest of a chip, times {of_few(causes):.3g} as only {causes} "
-                f"different families tell of it: {where}",
+                f"different families tell of it: {_WHERE}",
             },
             "step": {
                 "value": round(_short_steps(rows), 3),
                 "source": f"us: the largest error of a step in given rows whose steps take at most "
-                f"{_SHORT} times the shortest: {where}",
+                f"{_SHORT} times the shortest: {_WHERE}",
             },
         },
     }
@@ -276,36 +349,10 @@ def of_few(families: int) -> float:
     return float(t.ppf(tail, families) / norm.ppf(tail))
 
 
-def _of_few(errors: Errors) -> tuple[float, int]:
-    """The bar of kernels of a family never seen, and how many different families make it."""
-    kernels = _only(errors, _KERNELS).values()
-    causes = len({cause(name) for families in kernels for name in families})
-    return max(map(width, kernels)) * of_few(causes), causes
-
-
 def cause(family: str) -> str:
     """What it computes: families that compute the same fail alike."""
     plain = family.replace("_", " ")
     return next((name for name in _CAUSES if name in plain), family)
-
-
-def left_out_causes(errors: Errors, rows: Sequence[Row]) -> Iterator[str]:
-    """A table: kernels that compute the same, the bar that all others make, and whether given rows
-    are within it."""
-    yield "| left out | errors | bar without it, median | within |"
-    yield "|---|---|---|---|"
-    for name, own in sorted(grouped(rows, lambda row: cause(row["family"])).items()):
-        others = {
-            place: {family: each for family, each in families.items() if cause(family) != name}
-            for place, families in _only(errors, _KERNELS).items()
-        }
-        rest = [row for row in rows if row not in own]
-        left = {place: families for place, families in others.items() if families}
-        data = constants.bars() | {_KERNELS: _of_kind(_KERNELS, left)} | never_seen(left, rest)
-        with patch.object(constants, "bars", return_value=data):
-            bars = [with_present_bar(row)["bar"] for row in own]
-        within = sum(error_of(row) <= bar for row, bar in zip(own, bars, strict=True))
-        yield f"| {name} | {len(own)} | {median(bars):.1%} | {within} |"
 
 
 def shown(rows: Sequence[Row]) -> dict[str, float]:
@@ -339,103 +386,55 @@ def _kernel_us(row: Row) -> float:
     return float(row["estimate_us"]) - float(row.get("xla_us", 0.0))
 
 
-def _mean_bar(given: Sequence[Row], unsure: Unsure) -> float:
-    rows = [row for row in given if not row["family"].startswith(PALLAS)]
-    bars = _of_kind(_XLA, _new(rows, (), unsure))
-    return float(mean(unsure.bar(row, bars[row["chip"]]["value"]) for row in rows))
-
-
-def _only(errors: Errors, kind: str) -> Errors:
-    return {place: families for place, families in errors.items() if place[0] == kind}
-
-
-def _of_kind(kind: str, errors: Errors) -> dict[str, dict[str, Any]]:
-    """Programs of XLA differ more by what they do than by chip: no chip has a bar of its own. With
-    one for each chip fewer held rows of families never seen were within (docs/results)."""
-    factor = caution(errors)
-    chips = {chip: families for (_, chip), families in errors.items()}
-    everywhere = max(width(families) for families in chips.values())
-    enough = _FEWEST_FAMILIES if kind == _KERNELS else math.inf
-    return {
-        chip: _entry(chips.get(chip, {}), factor, everywhere, enough) for chip in constants.CHIPS
-    }
-
-
-def _entry(
-    families: Mapping[str, Sequence[float]], factor: float, everywhere: float, enough: float
-) -> dict[str, Any]:
-    """Fewer families than are ``enough`` say too little of others: no narrower than the widest of
-    all chips."""
-    known = width(families) if families else 0.0
-    used = max(known, everywhere) if len(families) < enough else known
-    return {
-        "value": round(used * factor, 3),
-        "source": f"nine of ten of {sum(map(len, families.values()))} times of "
-        f"{len(families)} families ({known:.1%}; of the widest chip {everywhere:.1%}), times "
-        f"{factor:g}: benchmarks/calibration/error_bars.py",
-        "families": {
-            name: round(quantile(sorted(chosen), SHARE), 3) for name, chosen in families.items()
-        },
-    }
-
-
-def coverage(errors: Errors) -> Iterator[str]:
-    """A table: each family, the bar that the others make without it, and its rows within."""
-    yield "| kind | chip | family | errors | bar without it | within |"
-    yield "|---|---|---|---|---|---|"
-    for kind, chip, family, wide, ratios in left_out(errors):
-        factor = caution(_only(errors, kind))
-        within = sum(ratio <= factor for ratio in ratios)
-        name = family.removeprefix(PALLAS)
-        yield f"| {kind} | {chip} | {name} | {len(ratios)} | {factor * wide:.1%} | {within} |"
-
-
-def _given(rows: Sequence[Row]) -> list[Row]:
+def given_of(rows: Sequence[Row]) -> list[Row]:
     """Those that may be chosen on."""
     given = [row for row in rows if row["side"] == GIVEN and "tuned" not in row]
     barred = [row for row in given if row.get("bar") is not None and is_measured(row)]
     return [row for row in barred if row["family"] != _NO_CONFIG or "made_mb" in row]
 
 
-def _errors(given: Sequence[Row], pairs: Sequence[Pair], unsure: Unsure) -> Errors:
-    """Of given rows, of what the ``published_*`` benchmarks saved, and where neither has a family,
-    the width that the data file has of it."""
-    new = _new(given, pairs, unsure)
+def saved_errors(pairs: Sequence[Pair]) -> Families:
+    """Of kernels, as the ``published_*`` benchmarks saved them; where they did not, the width that
+    the data file has of a family."""
     known = {
-        (kind, chip): {name: [wide] for name, wide in entry["families"].items()}
-        for kind in (_KERNELS, _XLA)
-        for chip, entry in constants.bars()[kind].items()
+        chip: {name: [wide] for name, wide in families.items()}
+        for chip, families in constants.bars()["families"]["value"].items()
     }
-    errors = {place: known.get(place, {}) | new.get(place, {}) for place in known | new}
-    return {place: families for place, families in errors.items() if families}
+    kernels = [pair for pair in _sure(pairs) if not pair.family.startswith("XLA")]
+    new = [(pair.chip, pair.family, abs(pair.kernel_ratio - 1)) for pair in kernels]
+    return _with(known, new)
 
 
-def _new(
-    given: Sequence[Row], pairs: Sequence[Pair], unsure: Unsure
-) -> dict[tuple[str, str], dict[str, list[float]]]:
-    """Of XLA as if all were products."""
-    new = [(_kind(pair.family), pair.chip, pair.family, _own(pair)[1]) for pair in _sure(pairs)]
-    for row in given:
-        is_kernel = row["family"].startswith(PALLAS)
-        error = error_of(row) if is_kernel else unsure.of_products(row)
-        new.append((_KERNELS if is_kernel else _XLA, row["chip"], row["family"], error))
-    errors: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for (kind, chip, family), chosen in grouped(new, lambda item: item[:3]).items():
-        errors.setdefault((kind, chip), {})[family] = [error for *_, error in chosen]
-    return errors
+def _joined(saved: Families, kernels: Sequence[Row]) -> Families:
+    return _with(saved, [(row["chip"], family(row), error_of(row)) for row in kernels])
 
 
-def _kind(family: str) -> str:
-    return _XLA if family.startswith("XLA") else _KERNELS
+def _with(known: Families, new: Sequence[tuple[str, str, float]]) -> Families:
+    errors = {chip: dict(families) for chip, families in known.items()}
+    for (chip, name), chosen in grouped(new, lambda item: item[:2]).items():
+        errors.setdefault(chip, {})[name] = [error for *_, error in chosen]
+    return {chip: families for chip, families in errors.items() if families}
+
+
+def resolutions(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, object]:
+    """By how much two configs of one problem are to differ (three of four), by what limits."""
+    differences = [
+        difference
+        for group in grouped(rows, sweep_of).values()
+        for difference in _differences(group)
+    ]
+    sure = _sure(pairs)
+    same = [pair for pair in sure if pair.subset.startswith(_SAME_PROBLEM)]
+    real = [d for group in grouped(same, problem_of).values() for d in _differences(group)]
+    # What kinds differ by is seen on one chip; what a chip adds is in a bar of its own.
+    of_chip = grouped(sure, lambda pair: pair.chip)
+    most = max(of_chip, key=lambda chip: len({pair.family for pair in of_chip[chip]}))
+    return {"resolution": _bars(differences, real, 0.75, most)}
 
 
 def _sure(pairs: Sequence[Pair]) -> list[Pair]:
     known = [pair for pair in pairs if pair.overhead_us < _LARGEST_OVERHEAD * pair.measured_us]
     return [pair for pair in known if pair.subset != _AGREEING]
-
-
-def _own(pair: Pair) -> tuple[str, float]:
-    return pair.limited_by, abs(pair.kernel_ratio - 1)
 
 
 def _differences(group: Sequence[HeldOutPoint] | Sequence[Pair]) -> Iterable[tuple[str, float]]:

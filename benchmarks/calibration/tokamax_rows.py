@@ -138,12 +138,8 @@ def with_present_bar(row: Row) -> Row:
     plain = constants.xla_error(chip, row.get("by_kind", {}), runs / xla_us if xla_us else 0.0)
     kernel = plain
     if row["limited_by"] != "XLA":
-        is_seen = (
-            KERNELS.get(row["family"].removeprefix(PALLAS)) in constants.bars()["seen"]["value"]
-        )
-        kernel = constants.error_bar(
-            chip, row["limited_by"], row["parts_us"], row.get("steps", 0), is_seen=is_seen
-        )
+        called = KERNELS.get(row["family"].removeprefix(PALLAS), "")
+        kernel = constants.error_bar(chip, row["parts_us"], row.get("steps", 0), timed_as=called)
     if plain is None or kernel is None:
         return row | {"bar": None}
     return row | {"bar": (kernel * (whole_us - xla_us) + plain * xla_us) / whole_us}
@@ -214,17 +210,16 @@ def summary(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """The bars by chip, and how far the rows are off, of families that constants were chosen on and
     of others."""
     yield "The bars, without what is added to them:\n"
-    known = constants.bars()
-    product, other = {constants.PRODUCTS[0]: 1.0}, {"": 1.0}
+    timed, chips = constants.bars()["kernels"]["value"], constants.CHIPS
     yield markdown_table(
-        ["", *constants.CHIPS],
-        [
-            "kernels of families seen",
-            *(f"{known['kernels'][c]['value']:.0%}" for c in constants.CHIPS),
-        ],
-        ["other kernels", *(f"{constants.kernel_error(c):.0%}" for c in constants.CHIPS)],
-        ["products of XLA", *(f"{constants.xla_error(c, product):.0%}" for c in constants.CHIPS)],
-        ["the rest of XLA", *(f"{constants.xla_error(c, other):.0%}" for c in constants.CHIPS)],
+        ["", *chips],
+        *(
+            [name, *(f"{timed[pattern][c]:.0%}" if c in timed[pattern] else "" for c in chips)]
+            for name, pattern in KERNELS.items()
+            if pattern in timed
+        ),
+        ["other kernels", *(f"{constants.kernel_error(c):.0%}" for c in chips)],
+        ["XLA", *(f"{constants.xla_error(c):.0%}" for c in chips)],
     )
     yield "\nThe rows of tokamax:\n"
     heads = [_COUNTS, _ERRORS, "within their bars", "median bar"]

@@ -1,34 +1,59 @@
-"""Error bars for families that nobody measured."""
+"""Error bars of what was timed, and of families that nobody measured."""
+
+from unittest.mock import patch
 
 import pytest
 
+from autotune.estimating.cost_model.error_bars import width
 from autotune.estimating.simulator import constants
 from benchmarks.calibration import tokamax_rows as names
 from benchmarks.calibration.error_bars import (
-    Unsure,
-    _errors,
-    _given,
-    caution,
-    coverage,
-    never_seen,
-    new_kinds,
+    Chosen,
+    Timed,
+    bar_of,
+    choose,
+    given_of,
+    left_out,
+    made,
     of_few,
-    width,
+    problem,
+    tables,
 )
 
-KERNELS = ("kernels", "v5e")
+RAGGED = names.KERNELS["mosaic_tpu_ragged_dot"]
+PARTS_US = {"vector and matrix issue": 100.0, "DMA latency waits": 10.0}
 
 
 def row(**changed):
     return {
         "side": "given",
         "chip": "v6e",
-        "family": "pallas_mosaic_tpu_add",
+        "family": "pallas_mosaic_tpu_ragged_dot",
+        "problem": {"m": 1},
         "time_us": 100.0,
         "estimate_us": 110.0,
         "bar": 0.2,
+        "limited_by": "compute",
+        "steps": 11,
+        "parts_us": PARTS_US,
+        "operations_run": 10,
         **changed,
     }
+
+
+def plain(number, off=0.02, **changed):
+    return row(
+        **{
+            "family": f"family{number % 3}",
+            "problem": {"n": number},
+            "time_us": 100.0 / (1 + off),
+            "estimate_us": 100.0,
+            "xla_us": 100.0,
+            "limited_by": "XLA",
+            "by_kind": {"convolution": 90.0, "": 10.0},
+        }
+        | changed
+    )
 
 
 def test_a_family_of_many_rows_counts_as_much_as_one_of_few():
@@ -36,12 +61,13 @@ def test_a_family_of_many_rows_counts_as_much_as_one_of_few():
     assert width({"few": few, "many": many}) == 0.3
 
 
-def test_nine_of_ten_errors_of_families_that_are_left_out_are_within():
-    """Products alone would give attention 4 %: its own errors must not decide its bar."""
-    known = {KERNELS: {"matmul": [0.04] * 5, "attention": [0.1001] * 5}}
-    assert caution(known) == 2.51
-    *_, attention = coverage(known)
-    assert attention.endswith("| attention | 5 | 10.0% | 5 |")
+def test_the_more_rows_a_kind_has_on_a_chip_the_less_others_count():
+    others = [Timed("v5e", {"b": 1.0}, 0.2)] * 30
+    elsewhere = [Timed("v5e", {"a": 1.0}, 0.1)] * 30
+    own = Timed("v6e", {"a": 1.0}, 0.01)
+    bars = [bar_of([*others, *elsewhere, *[own] * n], "a", "v6e") for n in (0, 1, 9, 90)]
+    assert bars == [0.2, 0.2, 0.1, 0.01]
+    assert bar_of([*others, *elsewhere], "c", "v6e") == 0.2
 
 
 def test_bars_are_made_from_given_rows_with_a_bar_of_the_measured_program_alone():
@@ -49,46 +75,54 @@ def test_bars_are_made_from_given_rows_with_a_bar_of_the_measured_program_alone(
     wrong = [
         row(estimate_us=500.0, **of) for of in ({"bar": None}, {"side": "held"}, {"tuned": "x"})
     ]
-    read = _errors(_given([row(), other, *wrong]), [], Unsure(0.0, 0.0))
-    assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [pytest.approx(0.1)]
+    assert given_of([row(), other, *wrong]) == [row()]
+    known = made([row()], {}, Chosen(0.0))["kernels"]["value"]
+    assert known == {RAGGED: {"v6e": 0.1}}  # no other chip has one
 
 
-def test_what_operations_may_take_beside_their_time_is_apart_from_the_bar_of_a_chip():
-    by_kind, unsure = {"convolution": 55.0, "": 45.0, "sort": 10.0}, Unsure(0.1, 2.0)
-    plain = row(family="normalization", operations_run=55, xla_us=110.0, by_kind=by_kind)
-    read = _errors([plain], [], unsure)
-    assert read["XLA", "v6e"]["normalization"] == [pytest.approx(0.025)]
-    assert unsure.bar(plain, 0.025) == pytest.approx(0.1)
+def test_what_operations_may_take_beside_their_time_is_apart_from_its_bar():
+    rows = [plain(number, off=0.05, by_kind={"dot": 1.0}) for number in range(9)]
+    data = made(rows, {}, Chosen(0.2, xla=2.0))
+    assert data["XLA"]["value"] == pytest.approx(2 * 0.03)
+    with patch.object(constants, "bars", return_value=data):
+        assert names.with_present_bar(rows[0])["bar"] == pytest.approx(2 * 0.05)
 
 
-def test_a_kind_is_timed_where_enough_rows_are_mostly_of_it_and_any_other_is_less_sure_as_few_are():
-    bar_of = {"chip": "v6e", "family": "a", "limited_by": "XLA", "operations_run": 1}
-    rows = [
-        row(**bar_of, id=n, xla_us=110.0, by_kind={kind: 60.0, "sort": 40.0})
-        for n, kind in enumerate([*("gather",) * 4, *("",) * 9])
-    ]
-    far = row(**bar_of, id=99, xla_us=110.0, by_kind={"": 1.0}, time_us=300.0)
-    data = constants.bars() | {"XLA": {"v6e": {"value": 0.05}}}
-    made = new_kinds([*rows, far], data)
-    assert made["timed_kinds"]["value"] == [""]  # of gathers too few, of a sort too little
-    assert new_kinds([*rows, far, far], data)["timed_kinds"]["value"] == []
-    known = 0.05 * (1 + data["moves"]["value"])
-    assert made["other"]["new kind"]["value"] == round(known * (of_few(1) - 1), 3) > 0
+def test_any_other_kind_is_less_sure_the_fewer_were_timed():
+    rows = [plain(number) for number in range(9)]
+    rows[0]["by_kind"] = {"convolution": 90.0, "sort": 10.0}  # too little of a sort
+    data = made(rows, {}, Chosen(0.0))
+    assert data["timed_kinds"]["value"] == ["convolution"]
+    assert data["other"]["new kind"]["value"] == pytest.approx(0.02 * of_few(1), abs=1e-3)
+
+
+def test_a_bar_is_wide_enough_for_problems_and_families_that_had_no_part_in_it():
+    """A family alone is far off: those beside it make too narrow a bar for it."""
+    given = [plain(number, off=0.0199 * (1 + number % 3)) for number in range(30)]
+    chosen = choose(given, {})
+    assert chosen.xla > 1 and chosen.kernels == 1
+    for key in (problem, lambda each: each["family"]):
+        left = [*left_out(given, {}, chosen, key)]
+        assert sum(names.error_of(each) <= each["bar"] for each in left) >= 27
+    assert "| family | **XLA** | 30 | 30 |" in "\n".join(tables(given, {}, chosen))
+
+
+def test_a_bar_that_is_twice_what_a_family_was_off_is_named():
+    given = [plain(number, off=0.09 if number % 3 else 0.01) for number in range(9)]
+    lines = [*tables(given, {}, Chosen(0.0))]
+    wide = [line for line in lines if "| family0 |" in line]
+    assert wide and all(line.endswith("| yes |") for line in wide)
 
 
 def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():
     """What ten families say of the next: Student's t against a normal distribution."""
     assert of_few(4) == pytest.approx(2.132 / 1.645, abs=1e-3)
     assert of_few(10_000) == pytest.approx(1, abs=1e-3)
-    parts_us = {"vector and matrix issue": 100.0, "DMA latency waits": 10.0}
-    rows = [
-        row(family=f"pallas_mosaic_tpu_{name}", steps=11, parts_us=parts_us, limited_by="compute")
-        for name in ("ragged_dot", "flash_attention")
-    ]
-    known = never_seen({KERNELS: {name: [0.1] for name in ("ragged_dot", "ragged dot", "b")}}, rows)
+    rows = [row(), row(family="pallas_mosaic_tpu_flash_attention")]
+    known = made(rows, {"v5e": {"ragged dot": [0.1]}}, Chosen(0.0))
     assert known["other"]["never seen"]["value"] == round(0.1 * of_few(2), 3)
     assert known["shortest step"]["v7x"]["value"] == known["other"]["step"]["value"] * 10 == 10
     shares = {"vector and matrix issue": 1.0, "DMA latency waits": 0.091}
     assert known["shown"]["v7x"]["value"] == shares
-    called = [names.KERNELS[f"mosaic_tpu_{name}"] for name in ("ragged_dot", "flash_attention")]
-    assert known["seen"]["value"] == called
+    called = {names.KERNELS[f"mosaic_tpu_{name}"] for name in ("ragged_dot", "flash_attention")}
+    assert set(known["kernels"]["value"]) == called

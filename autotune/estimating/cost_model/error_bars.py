@@ -2,6 +2,7 @@
 their family. For the data files of the product (``benchmarks/calibration/error_bars.py``) and for
 what is measured with one database (``autotune calibrate``)."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -28,13 +29,14 @@ def quantile(errors: Sequence[float], share: float) -> float:
 
 def width(families: Mapping[str, Sequence[float]]) -> float:
     """What nine of ten errors stay within, each family with the same weight."""
-    weighed = sorted((error, 1 / len(chosen)) for chosen in families.values() for error in chosen)
-    sums = accumulate(weight for _, weight in weighed)
-    return next(
-        error
-        for (error, _), weight in zip(weighed, sums, strict=True)
-        if weight >= (SHARE - ROUNDING) * len(families)
-    )
+    return nine_of_ten((e, 1 / len(chosen)) for chosen in families.values() for e in chosen)
+
+
+def nine_of_ten(errors: Iterable[tuple[float, float]]) -> float:
+    """What nine of ten errors stay within, each with its weight."""
+    weighed = sorted(errors)
+    sums = [*accumulate(weight for _, weight in weighed)]
+    return weighed[bisect_left(sums, (SHARE - ROUNDING) * sums[-1])][0]
 
 
 def caution(errors: Errors) -> float:

@@ -14,7 +14,7 @@ from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
 from autotune.estimating.roofline import least_us, physical_bound_us, roofline
 from autotune.estimating.simulator import MODEL
-from autotune.estimating.simulator.constants import error_bar, resolution, was_timed
+from autotune.estimating.simulator.constants import error_bar, pattern_of, resolution
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
 
 # When the core waits for less than this share of the time, it is the core that limits.
@@ -194,10 +194,9 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
         notes=(*run["notes"], *trace.notes),
         error=error_bar(
             chip.chip.value,
-            limit,
             dict(explained.parts_us),
             run["steps"],
-            is_seen=was_timed(trace.name),
+            timed_as=pattern_of(trace.name),
             links_share=min(1.0, run["link_cycles"] / max(1, run["cycles_shared"])),
             is_fitted=run["is_fitted"],
         ),

@@ -113,17 +113,17 @@ def element_kind(opcode: str) -> str:
 
 def error_bar(
     chip: str,
-    limited_by: str,
     parts_us: Mapping[str, float] = _NOTHING,
     steps: int = 0,
     *,
-    is_seen: bool = False,
+    timed_as: str = "",
     links_share: float = 0.0,
     is_fitted: bool = True,
 ) -> float | None:
-    """Return the relative error that nine of ten kernels stay within: narrower where such kernels
-    were timed (``is_seen``), wider by what no time shows (docs/results/accuracy.md). None of
-    a chip that is not known, or where as much of a step may be missing as the core takes for it.
+    """Return the relative error that nine of ten kernels stay within: as far as those of the
+    pattern ``timed_as`` were off, for none as any other may be; wider by what no time shows
+    (docs/results/accuracy.md). None of a chip that is not known, or where as much of a step may be
+    missing as the core takes for it.
 
     ``parts_us``: of ``steps`` grid steps. ``links_share``: of the time, in which links move bytes
     or are waited for. ``is_fitted``: whether constants are known for the libtpu of the listing.
@@ -131,8 +131,7 @@ def error_bar(
     never_seen = kernel_error(chip)
     if never_seen is None:
         return None
-    limited = 0.0 if limited_by == "links" else _bar("error", limited_by)
-    known = max(_bar("kernels", chip) if is_seen else never_seen, limited)
+    known = bars()["kernels"]["value"].get(timed_as, {}).get(chip, never_seen)
     known = max(known + _unlike(chip, parts_us, steps), hardware("remote_error") * links_share)
     known += 0.0 if is_fitted else _bar("other", "toolchain")
     missing_us = _hardware()[chip].get("missing_step_cycles", {"value": 0})["value"]
@@ -141,9 +140,10 @@ def error_bar(
     return known + missing_us / core_us if missing_us < core_us else None
 
 
-def was_timed(name: str) -> bool:
-    """Return whether kernels that are called so were; what only begins so is another's."""
-    return any(re.fullmatch(pattern, name) for pattern in bars()["seen"]["value"])
+def pattern_of(name: str) -> str:
+    """Return the pattern of kernels that were timed and are called so, empty for none: what only
+    begins so is another's."""
+    return next((each for each in bars()["kernels"]["value"] if re.fullmatch(each, name)), "")
 
 
 def _unlike(chip: str, parts_us: Mapping[str, float], steps: int) -> float:
@@ -158,22 +158,20 @@ def _unlike(chip: str, parts_us: Mapping[str, float], steps: int) -> float:
 def xla_error(
     chip: str, by_kind: Mapping[str, float] = _NOTHING, operations_per_us: float = 0.0
 ) -> float | None:
-    """Return the error bar of programs of XLA itself, None where none was measured on the chip.
+    """Return the error bar of programs of XLA itself, None of a chip that is not known.
 
-    Each operation may take a little longer. Less sure is what is no product, still less a kind that
-    was hardly timed, not at all what data decide. ``by_kind``: microseconds of each."""
-    if chip not in bars()["XLA"]:
+    Each operation may take a little longer. Less sure is a kind that was hardly timed, still less
+    a gather, not at all what data decide. ``by_kind``: microseconds of each."""
+    if chip not in CHIPS:
         return None
-    shares = {kind: us / (sum(by_kind.values()) or 1.0) for kind, us in by_kind.items()}
-    timed = (*PRODUCTS, *BY_DATA, *bars()["timed_kinds"]["value"])
-    products, by_data = (sum(shares.get(k, 0.0) for k in kinds) for kinds in (PRODUCTS, BY_DATA))
-    known = _bar("XLA", chip) * (1 + float(bars()["moves"]["value"]) * (1 - products))
-    new = sum(share for kind, share in shares.items() if kind not in timed)
-    known += _bar("other", "new kind") * new
-    known += float(bars()["operation_us"]["value"]) * operations_per_us
-    bounds = {LISTED: hardware("listed_gather_error"), SPARSE: hardware("sparse_gather_error")}
-    more = sum(max(0.0, bound - known) * shares.get(kind, 0.0) for kind, bound in bounds.items())
-    return known + more + (1 - min(known, 1.0)) * by_data
+    timed = (*PRODUCTS, *bars()["timed_kinds"]["value"])
+    known, new = float(bars()["XLA"]["value"]), _bar("other", "new kind")
+    bounds = dict.fromkeys(timed, known) | dict.fromkeys(BY_DATA, 1.0)
+    bounds |= {LISTED: hardware("listed_gather_error"), SPARSE: hardware("sparse_gather_error")}
+    whole_us = sum(by_kind.values())
+    if whole_us:
+        known = sum(us * bounds.get(kind, new) for kind, us in by_kind.items()) / whole_us
+    return known + float(bars()["operation_us"]["value"]) * operations_per_us
 
 
 def hardware(name: str, chip: str = "all") -> float:
@@ -192,7 +190,7 @@ def link_bytes_per_us(chip: str) -> float:
 
 def kernel_error(chip: str) -> float | None:
     """Return the bar of kernels of a family never seen, None where nothing is known of the chip."""
-    return _bar("other", "never seen") if chip in bars()["kernels"] else None
+    return _bar("other", "never seen") if chip in CHIPS else None
 
 
 def matrix_share(chip: str) -> float:
