@@ -38,7 +38,7 @@ _NARROW = re.compile(r"\.(?:s8|u8|f8\w*|s4|u4)\b")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallModel:
     """Interlock constants, cycles. Mappings of the matrix unit are by :func:`element_kind`,
-    ``transposed`` too for weights that are transposed while they are pushed."""
+    ``weights_latency`` by ``transposed`` too: of weights that are transposed as they are pushed."""
 
     matmul_latency: Mapping[str, float]  # vmatmul start to its first result
     push_cycles: Mapping[str, float]  # how long one vmatpush occupies its MXU
