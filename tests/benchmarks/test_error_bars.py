@@ -80,20 +80,15 @@ def test_bars_are_made_from_given_rows_with_a_bar_of_the_measured_program_alone(
     assert known == {RAGGED: {"v6e": 0.1}}  # no other chip has one
 
 
-def test_what_operations_may_take_beside_their_time_is_apart_from_its_bar():
+def test_what_operations_may_take_beside_is_apart_and_a_new_kind_is_less_sure():
     rows = [plain(number, off=0.05, by_kind={"dot": 1.0}) for number in range(9)]
+    rows[0]["by_kind"] = {"dot": 0.9, "sort": 0.1}  # too little to be timed
     data = made(rows, {}, Chosen(0.2, xla=2.0))
     assert data["XLA"]["value"] == pytest.approx(2 * 0.03)
+    assert data["other"]["new kind"]["value"] == pytest.approx(2 * 0.03 * of_few(1), abs=1e-3)
+    assert data["timed_kinds"]["value"] == ["dot"]
     with patch.object(constants, "bars", return_value=data):
-        assert names.with_present_bar(rows[0])["bar"] == pytest.approx(2 * 0.05)
-
-
-def test_any_other_kind_is_less_sure_the_fewer_were_timed():
-    rows = [plain(number) for number in range(9)]
-    rows[0]["by_kind"] = {"convolution": 90.0, "sort": 10.0}  # too little of a sort
-    data = made(rows, {}, Chosen(0.0))
-    assert data["timed_kinds"]["value"] == ["convolution"]
-    assert data["other"]["new kind"]["value"] == pytest.approx(0.02 * of_few(1), abs=1e-3)
+        assert names.with_present_bar(rows[1])["bar"] == pytest.approx(2 * 0.05)
 
 
 def test_a_bar_is_wide_enough_for_problems_and_families_that_had_no_part_in_it():
@@ -104,14 +99,9 @@ def test_a_bar_is_wide_enough_for_problems_and_families_that_had_no_part_in_it()
     for key in (problem, lambda each: each["family"]):
         left = [*left_out(given, {}, chosen, key)]
         assert sum(names.error_of(each) <= each["bar"] for each in left) >= 27
-    assert "| family | **XLA** | 30 | 30 |" in "\n".join(tables(given, {}, chosen))
-
-
-def test_a_bar_that_is_twice_what_a_family_was_off_is_named():
-    given = [plain(number, off=0.09 if number % 3 else 0.01) for number in range(9)]
-    lines = [*tables(given, {}, Chosen(0.0))]
-    wide = [line for line in lines if "| family0 |" in line]
-    assert wide and all(line.endswith("| yes |") for line in wide)
+    text = "\n".join(tables(given, {}, chosen))
+    assert "| family | **XLA** | 30 | 30 |" in text
+    assert "| family0 | 10 | 10 | 2.0% | 9.0% | yes |" in text  # more than twice too wide
 
 
 def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():
