@@ -78,6 +78,7 @@ class ChipConstants:
     turn_cost: float  # as much more where half of the bytes are written, half read
     sustained_share: float  # of HBM's rate, what it can move for long
     sustained_us: float  # for how long it moves more than that, in time of the full rate
+    load_cycles: float  # of a matrix unit, to load what was pushed at once
     matrix_slowdown: float  # cycles more for each that the matrix units are busy
     matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
@@ -195,7 +196,7 @@ def kernel_error(chip: str) -> float | None:
 
 def matrix_share(chip: str) -> float:
     """Return the part of the rated peak that a large product of XLA reaches."""
-    core = load(chip)
+    core = load(chip, is_fused=True)
     rated = float(json.loads(files(chip)[core.libtpu].read_text())["clock_hz"]["value"])
     clock_hz = core.clock_hz * core.matrix_rate / (1 + core.matrix_slowdown)
     return hardware("matrix_fill") * clock_hz / rated
@@ -256,9 +257,9 @@ def _number(version: str) -> int:
 
 
 @lru_cache(maxsize=32)
-def load(name: str, libtpu: str | None = None) -> ChipConstants:
+def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> ChipConstants:
     """Return the constants of a chip for the nearest libtpu series; UnfitError for a chip that is
-    not in :data:`CHIPS`."""
+    not in :data:`CHIPS`. ``is_fused``: of operations that XLA makes the code of itself."""
     if name not in CHIPS:
         timed = ", ".join(CHIPS)
         raise UnfitError(
@@ -293,7 +294,8 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         turn_cost=real.get("hbm_turn_cost", 0.0),
         sustained_share=real.get("hbm_sustained_share", 1.0),
         sustained_us=real.get("hbm_sustained_us", 0.0),
-        matrix_slowdown=real.get("matrix_slowdown", 0.0),
+        load_cycles=real.get("load_cycles", 0.0) * (not is_fused),
+        matrix_slowdown=real.get("matrix_slowdown", 0.0) * is_fused,
         matrix_rate=real.get("matrix_rate", 1.0),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
         hop_cycles=real["link_hop_us"] * clock_hz / 1e6,

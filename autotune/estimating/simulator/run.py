@@ -29,16 +29,17 @@ def simulate(
     libtpu: str | None = None,
     scalars: Scalars | None = None,
     links: bool = True,
+    is_fused: bool = False,
 ) -> Simulation | NotSimulated:
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
     holds the contents of scalar-prefetch operands by operand index. ``links``: whether what goes to
-    other devices takes time on them. A long run is stopped when its
-    periods have settled and extrapolated from there.
+    other devices takes time on them. ``is_fused``: XLA has made the code of itself. A long run is
+    stopped when its periods have settled and extrapolated from there.
     """
     try:
-        known = constants.load(chip, libtpu)
+        known = constants.load(chip, libtpu, is_fused=is_fused)
         known = known if links else known.without_links()
         return _simulate(parse(listing), known, libtpu, scalars or {})
     except UnfitError as reason:

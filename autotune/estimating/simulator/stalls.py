@@ -167,7 +167,8 @@ class _MatrixUnit:
     free: float = 0.0
     pushed: float = 0.0
     weights: float = 0.0
-    staged: int = 0  # rows that were pushed since weights were loaded last
+    pushes: int = 0  # since weights were loaded last
+    staged: int = 0  # the rows of them
     loaded: int = 0  # rows of the weights in use, 0 where no push was seen
     results: deque[float] = field(default_factory=deque)
     accumulators: dict[int, float] = field(default_factory=dict)  # v7x: mrb index -> ready
@@ -176,6 +177,7 @@ class _MatrixUnit:
         """Stage rows of weights: pushes queue up, issue does not wait for them. Transposed ones
         take twice as long as others of their type: on v6e those of bfloat16 have none, and half of
         its rows each, as 41 given rows of tokamax show."""
+        self.pushes += 1
         self.staged += _PUSHED_ROWS[element_kind(opcode)]
         kind, is_transposed, start = element_kind(opcode), ".xpose" in opcode, max(now, self.pushed)
         self.pushed = start + model.push_cycles[kind] * (1 + is_transposed)
@@ -194,7 +196,8 @@ class _MatrixUnit:
         cycles, count = chip.matmul_cycles(opcode), chip.matmul_results(opcode)
         kind, start = element_kind(opcode), max(now, self.free)
         if ".vlgmr" in opcode:
-            start = max(start, self.weights)
+            start = max(start, self.weights) + self.pushes * chip.load_cycles
+            self.pushes = 0
         self.free = start + cycles
         first = start + model.matmul_latency[kind]
         ready = [first + cycles * i / count for i in range(count)]

@@ -123,16 +123,16 @@ def _guessed(
     is, or on who takes part; what it sends takes no time here: a collective has one of its own.
     A scalar that a fusion is given says where a slice of an array begins, or that a loop does."""
     given = dict[int, list[int]]()
-    goes_on = any(operand.memory == SEMAPHORES for operand in listing.operands)
+    version, links = libtpu.version(), all(o.memory != SEMAPHORES for o in listing.operands)
     while True:
         result = simulate(
-            listing, chip=chip.value, libtpu=libtpu.version(), scalars=given, links=not goes_on
+            listing, chip=chip.value, libtpu=version, scalars=given, links=links, is_fused=is_fused
         )
         number = result.operand if isinstance(result, NotSimulated) else None
         if number is None or number in given:
             return result, given
         (asked,) = (operand for operand in listing.operands if operand.number == number)
-        is_progress = goes_on and (asked.kind == "const" or asked.memory == "smem")
+        is_progress = not links and (asked.kind == "const" or asked.memory == "smem")
         if not (is_fused or is_progress):
             return result, given
         count, over = prod(asked.shape), 0 if is_progress or not asked.shape else rows
