@@ -33,6 +33,7 @@ _NOTHING: Mapping[str, float] = {}
 _VERSION = re.compile(r"\d+")
 _HALF = ".gmra.16."
 _NARROW = re.compile(r"\.(?:s8|u8|f8\w*|s4|u4)\b")
+_WIDENED = re.compile(r"\.f8\w*\.bf16\b")  # given as 8-bit floats, multiplied as bfloat16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +93,10 @@ class ChipConstants:
 
     def matmul_cycles(self, opcode: str) -> float:
         """Return the cycles that one vmatmul occupies its MXU: half where it takes half the rows
-        (``gmra.16``, seen with ``lmr``: pops and issue distance of two such are halved, too)."""
+        (``gmra.16``, seen with ``lmr``: pops and issue distance of two such are halved, too), twice
+        where its 8-bit rows are widened: as many as of bfloat16 in a cycle."""
         whole = self.f32_matmul_cycles if element_kind(opcode) == "f32" else self.bf16_matmul_cycles
+        whole *= 2 if _WIDENED.search(opcode) else 1
         return whole / (2 if _HALF in opcode else 1) / self.matrix_rate
 
     def matmul_results(self, opcode: str) -> int:
@@ -107,7 +110,7 @@ class ChipConstants:
 def element_kind(opcode: str) -> str:
     """Return the kind of elements of an MXU operation: ``f32``, ``bf16`` or ``int8`` (every
     8-bit type). A push without a type in its name is of float32."""
-    if ".bf16" in opcode:
+    if ".bf16" in opcode and not _WIDENED.search(opcode):
         return "bf16"
     return "int8" if _NARROW.search(opcode) else "f32"
 

@@ -41,6 +41,13 @@ def test_no_product_that_was_measured_is_faster_than_the_matrix_units_of_v7x():
     assert 956.38 < 2 * chip.mxu_width**2 * rows_per_us / 1e6 < 1000
 
 
+def test_8_bit_floats_are_multiplied_as_bfloat16_where_no_unit_takes_them():
+    """Two ragged dots of a real v5p took that long; without, estimates were four times as long."""
+    chip, widened = load("v5p"), "vmatmul.msk.f8e4m3b11.bf16.gmra.mxu0"
+    assert chip.matmul_cycles(widened) == 2 * chip.matmul_cycles("vmatmul.bf16.gmra.mxu0")
+    assert chip.matmul_results(widened) == chip.matmul_results("vmatmul.s8.gmra.mxu0") == 4
+
+
 @pytest.mark.parametrize(("pushes", "share"), [(16, 1), (8, 0.5), (4, 0.25), (32, 1)])
 def test_only_rows_that_hold_weights_slow_a_matrix_unit_down(pushes, share):
     """256 rows of v6e, 16 a push. On a real one attention of head size 64 is slowed less."""
