@@ -196,9 +196,10 @@ def bar_of(rows: Sequence[Timed], kind: str, chip: str) -> float:
 
 def _of_xla(row: Row, operation_us: float) -> Timed:
     """Without what its operations may take beside."""
-    whole_us = sum(row["by_kind"].values()) or 1.0
-    shares = {kind: us / whole_us for kind, us in row["by_kind"].items()}
-    more = operation_us * row["operations_run"] / row["estimate_us"]
+    by_kind = row.get("by_kind", {})
+    whole_us = sum(by_kind.values()) or 1.0
+    shares = {kind: us / whole_us for kind, us in by_kind.items()}
+    more = operation_us * row.get("operations_run", 0) / row["estimate_us"]
     return Timed(row["chip"], shares, max(0.0, error_of(row) - more))
 
 
@@ -277,7 +278,7 @@ def family(row: Row) -> str:
 
 def main_kind(row: Row) -> str:
     shares = _of_xla(row, 0.0).shares
-    return max(shares, key=lambda kind: shares[kind])
+    return max(shares, key=lambda kind: shares[kind], default="")
 
 
 def _is_kernel(row: Row) -> bool:
