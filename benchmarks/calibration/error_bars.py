@@ -61,9 +61,8 @@ _UNSURE = {  # a part beyond what given rows show, where the latency of reads wa
     "slow (docs/explanation/simulator.md: latency)",
 }
 _WAITING, _WAITING_STEP_US = "v5e", 0.35  # where short steps that wait for reads were timed
-_TOO_WIDE = 2  # times what nine of ten errors of a family are
 _MOSTLY = 0.5  # of a time: such a part is known
-_SHORT = 2  # times the shortest step
+_TOO_WIDE, _SHORT = 2, 2  # times what nine of ten errors of a family are; times the shortest step
 _WHERE = "benchmarks/calibration/error_bars.py"
 
 
@@ -329,7 +328,7 @@ def never_seen(errors: Families, rows: Sequence[Row]) -> dict[str, Any]:
             },
             "step": {
                 "value": round(_short_steps(rows), 3),
-                "source": f"us: the largest error of a step in given rows whose steps take at most "
+                "source": f"us: nine of ten errors of a step, of given rows with steps of at most "
                 f"{_SHORT} times the shortest: {_WHERE}",
             },
         },
@@ -374,17 +373,18 @@ def _shortest(rows: Sequence[Row]) -> float:
     return sorted(map(step_us, rows))[min(len(rows), _LEAST_ROWS) - 1]
 
 
+def _kernel_us(row: Row) -> float:
+    return float(row["estimate_us"]) - float(row.get("xla_us", 0.0))
+
+
 def step_us(row: Row) -> float:
     return _kernel_us(row) / int(row["steps"])
 
 
 def _short_steps(rows: Sequence[Row]) -> float:
     short = [row for row in rows if step_us(row) <= _SHORT * _shortest(rows)]
-    return max(error_of(row) * float(row["estimate_us"]) / int(row["steps"]) for row in short)
-
-
-def _kernel_us(row: Row) -> float:
-    return float(row["estimate_us"]) - float(row.get("xla_us", 0.0))
+    errors = [error_of(row) * float(row["estimate_us"]) / int(row["steps"]) for row in short]
+    return quantile(sorted(errors), SHARE)
 
 
 def given_of(rows: Sequence[Row]) -> list[Row]:
