@@ -37,6 +37,7 @@ def independent(chip: ChipConstants) -> Channel:
         saved_share=0.0,
         write_cost=1.0,
         turn_cost=0.0,
+        turn_latency=0.0,
         chip_latency=chip.read_latency_cycles,
         read_latency=chip.read_latency_cycles,
         write_latency=chip.write_latency_cycles,

@@ -158,6 +158,7 @@ class Rates:
         self._vector_ops_per_us = _VECTOR_SLOTS * lanes * clock_hz / 1e6
         self._matrix_share = constants.matrix_share(chip.chip.value) if core else 1.0
         self._barrier_us = core.barrier_us if core else 0.0
+        self._offloaded_share = core.offloaded_share if core else 1.0
         self.sustained_share = core.sustained_share if core else 1.0
         self.sustained_us = core.sustained_us if core else 0.0
         self.one_way_bytes_per_us = self.bytes_per_us * (1 + core.turn_cost if core else 1)
@@ -175,6 +176,7 @@ class Rates:
         expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
         is_one_way = operation.phase is Phase.START and operation.opcode in _PREFETCHES
         rate = self.one_way_bytes_per_us if is_one_way else self.bytes_per_us
+        rate *= self._offloaded_share if operation.opcode == _OFFLOADED else 1
         moved_us = operation.hbm_bytes / rate / operation.hbm_share
         moved_us = max(moved_us, expected_us)
         if least_us or operation.vector_ops:
@@ -266,8 +268,8 @@ class _Clock:
             done = replace(begun.operation, name=operation.name)
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
-            moved_us = self._moves(operation)
-            self._delay(takes, moved_us)
+            moved_us, is_product = self._moves(operation), operation.flops > 0
+            takes = self._beside(takes, moved_us, is_product=is_product)
             takes += next(self.more)
             timed = timed._replace(busy_us=takes, exposed_us=takes)
         self.now += timed.exposed_us
@@ -281,15 +283,20 @@ class _Clock:
         self.strained = min(max(0.0, self.strained + moves - takes * share), most)
         return takes
 
-    def _delay(self, takes: float, moves: float) -> None:
-        """Copies in HBM that are on their way move on only while an operation leaves it to them."""
-        left = max(0.0, self.free.get(_HBM, 0.0) - self.now)
-        late = min(takes, left) - min(max(0.0, takes - moves), left)
+    def _beside(self, takes: float, moves: float, *, is_product: bool) -> float:
+        """How long it takes beside copies in HBM that are on their way: as long as both ask for
+        HBM, each has half. A product hides that behind its arithmetic; others wait for latency or
+        bytes. What an operation leaves is theirs."""
+        left, moves = max(0.0, self.free.get(_HBM, 0.0) - self.now), min(moves, takes)
+        shared, spare = min(left, moves), takes - moves
+        more = max(0.0, shared - spare) if is_product else shared
+        late = shared if more else min(takes, left) - min(spare, left)
         if late > 0:
             self.free[_HBM] += late
             for name, (timed, way, end) in self.ends.items():
                 if way == _HBM and end > self.now:
                     self.ends[name] = timed, way, end + late
+        return takes + more
 
 
 def _way(transfer: LinkTransfer | None) -> str:

@@ -155,7 +155,7 @@ class _Cores:
             self._saved = saved - fast * channel.saved_share
             slow, took = size - fast, fast / channel.burst_bytes_per_cycle
         self._busy = begun + took + slow / channel.bytes_per_cycle
-        latency = channel.write_latency if which[0] else channel.read_latency
+        latency = channel.write_latency if which[0] else channel.late(self._mix)
         self._arrived[which] = np.where(size > 0.0, self._busy + latency, before)
         return before
 

@@ -77,6 +77,7 @@ class ChipConstants:
     burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
     write_cost: float  # the share of HBM's time that a written byte takes, in bytes read
     turn_cost: float  # as much more where half of the bytes are written, half read
+    turn_latency_cycles: float  # as much later what is read arrives there
     sustained_share: float  # of HBM's rate, what it can move for long
     sustained_us: float  # for how long it moves more than that, in time of the full rate
     load_cycles: float  # of a matrix unit, to load what was pushed at once
@@ -84,6 +85,7 @@ class ChipConstants:
     matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
     hop_cycles: float  # from neighbour to neighbour
+    offloaded_share: float  # of the rate of copies, what SparseCores copy at
     barrier_us: float  # after each operation of XLA, until all cores of a device have ended it
     stalls: StallModel | None  # None: bundles only, a lower bound
 
@@ -295,6 +297,7 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
         burst_bytes_per_cycle=(burst_bytes_per_second or hbm_bytes_per_second) / clock_hz,
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         turn_cost=real.get("hbm_turn_cost", 0.0),
+        turn_latency_cycles=real.get("hbm_turn_latency_cycles", 0.0),
         sustained_share=real.get("hbm_sustained_share", 1.0),
         sustained_us=real.get("hbm_sustained_us", 0.0),
         load_cycles=real.get("load_cycles", 0.0) * (not is_fused),
@@ -302,6 +305,7 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
         matrix_rate=real.get("matrix_rate", 1.0),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
         hop_cycles=real["link_hop_us"] * clock_hz / 1e6,
+        offloaded_share=real.get("offloaded_share", 1.0),
         barrier_us=real.get("barrier_us", 0.0),
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,
     )

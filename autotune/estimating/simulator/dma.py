@@ -109,6 +109,11 @@ class Mix(NamedTuple):
         left = 2.0 ** (-size / _MIXED_BYTES)
         return Mix(self.moved * left + size, self.written * left + written)
 
+    def turning(self) -> Any:
+        """1 where half of it was written, 0 where all or nothing was."""
+        share = self.written / (self.moved + (self.moved == 0))
+        return 4 * share * (1 - share)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
@@ -117,7 +122,8 @@ class Channel:
     ``saved_share``: of the bytes of a burst that goes faster than the core's share, how many its
     own idle channel must have saved before; 0 where a core has the channel to itself.
     ``write_cost``: bytes read in the time in which one is written; ``turn_cost``: more of them
-    where as much is read as written, as HBM turns between the two.
+    where as much is read as written, as HBM turns between the two; ``turn_latency``: as much later
+    a read arrives there.
     """
 
     bytes_per_cycle: float
@@ -125,6 +131,7 @@ class Channel:
     saved_share: float
     write_cost: float
     turn_cost: float
+    turn_latency: float
     read_latency: float
     write_latency: float
     chip_latency: float  # of a copy within the chip
@@ -136,8 +143,11 @@ class Channel:
     def turns(self, mix: Mix) -> Any:
         """How many times as long bytes take as HBM turns between reads and writes: most where half
         of what moved last was written."""
-        share = mix.written / (mix.moved + (mix.moved == 0))
-        return 1 + self.turn_cost * 4 * share * (1 - share)
+        return 1 + self.turn_cost * mix.turning()
+
+    def late(self, mix: Mix) -> Any:
+        """The latency of a read, which waits for HBM to turn."""
+        return self.read_latency + self.turn_latency * mix.turning()
 
 
 def shared(chip: ChipConstants) -> Channel:
@@ -149,6 +159,7 @@ def shared(chip: ChipConstants) -> Channel:
         saved_share=1 - chip.hbm_bytes_per_cycle / chip.burst_bytes_per_cycle,
         write_cost=chip.write_cost,
         turn_cost=chip.turn_cost,
+        turn_latency=chip.turn_latency_cycles,
         read_latency=chip.real_read_latency_cycles,
         write_latency=chip.real_write_latency_cycles,
         chip_latency=min(chip.read_latency_cycles, chip.real_read_latency_cycles),
@@ -271,9 +282,10 @@ class _Engine:
         begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
         device, hops = _device(overrides), 0
         is_local = kind == ON_CHIP and device is None
-        latency = self._channel.chip_latency if is_local else self._channel.read_latency
+        read_latency = self._channel.late(self._mix) if kind else self._channel.read_latency
+        latency = self._channel.chip_latency if is_local else read_latency
         latency = self._channel.write_latency if kind & HBM_WRITE else latency
-        latency = latency if ways < 2 else max(latency, self._channel.read_latency)
+        latency = latency if ways < 2 else max(latency, read_latency)
         if device is not None:
             hops, left = self._cross(issued, size, device)
             moved = max(moved, left)

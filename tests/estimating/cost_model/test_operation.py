@@ -69,6 +69,15 @@ def test_a_copy_on_its_way_waits_for_what_an_operation_moves(its_bytes_us, waite
     assert time_us(START, other, DONE) == pytest.approx(20 + waited_us + READ_US)
 
 
+@pytest.mark.parametrize(("its_bytes_us", "takes_us"), [(0, 20), (5, 25), (20, 40)])
+def test_an_operation_shares_hbm_with_a_copy_that_nobody_waits_for(its_bytes_us, takes_us):
+    """30 us of bytes for the next program. A product hides what it can behind its arithmetic."""
+    other = operation("a", simulated_us=20.0, hbm_bytes=moved(its_bytes_us))
+    assert time_us(START, other) == pytest.approx(takes_us)
+    hidden = min(its_bytes_us, 20 - its_bytes_us)
+    assert time_us(START, replace(other, flops=1)) == pytest.approx(takes_us - hidden)
+
+
 def test_copies_ahead_follow_each_other():
     more = operation("more-start", opcode="copy", phase=Phase.START, hbm_bytes=moved(30))
     both = (START, more, DONE, operation("d", phase=Phase.DONE, awaits="more-start"))

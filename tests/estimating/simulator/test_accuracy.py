@@ -69,7 +69,7 @@ def test_shared_time_is_at_least_what_the_bytes_need(name):
     moved = result.hbm_bytes_read + result.hbm_bytes_written
     gigabytes_per_second = moved / result.us_shared / 1e3
     peak = {"v4": 615, "v5e": 820, "v5p": 1382, "v6e": 1640, "v7x": 3700}[recordings.chip(name)]
-    assert 0.5 * peak < gigabytes_per_second < 0.92 * peak
+    assert 0.44 * peak < gigabytes_per_second < 0.92 * peak  # blocks of 512 KiB wait for latency
 
 
 def test_real_v5e_latency_is_shorter_than_libtpus():

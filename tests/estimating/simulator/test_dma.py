@@ -122,6 +122,18 @@ def test_bytes_take_longer_where_reads_and_writes_take_turns(kinds, share):
     assert chip.turn_cost > 0.04
 
 
+@pytest.mark.parametrize(("kinds", "late"), [((HBM_WRITE, HBM_READ), 1), ((HBM_READ,), 0)])
+def test_a_read_of_v7x_arrives_later_where_it_follows_a_write(kinds, late):
+    chip, size = load("v7x"), 2**20
+    issued = [(0.0, size / chip.granule_bytes, kind, kind, ()) for kind in kinds]
+    wait = (0.0, size / chip.granule_bytes, HBM_READ, WAITED, ())
+    end = dma.replay([*issued, wait], dma.shared(chip), (0.0, 0, 0, STEP, _WORK)).end
+    moving = size * len(kinds) / chip.hbm_bytes_per_cycle * (1 + chip.turn_cost / 2 * late)
+    latency = chip.real_read_latency_cycles + chip.turn_latency_cycles * late
+    assert end.cycles == pytest.approx(moving + latency, rel=0.02)
+    assert chip.turn_latency_cycles > 500
+
+
 def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():
     chip = load("v5p")
     events = [(0.0, 1.0, 1, HBM_WRITE, ()), (0.0, 1.0, 1, WAITED, ())]
@@ -135,4 +147,4 @@ def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_readi
     chip = load("v7x")
     assert chip.dma_bytes_per_cycle == pytest.approx(3715 / 2.2)
     assert chip.clock_hz < 2.2e9
-    assert chip.hbm_bytes_per_cycle * chip.clock_hz == pytest.approx(0.86 * 3700e9)
+    assert chip.hbm_bytes_per_cycle * chip.clock_hz == pytest.approx(0.924 * 3700e9)
