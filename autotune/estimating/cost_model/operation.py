@@ -9,6 +9,7 @@ program before fetches for the next one is there. Each program takes its time to
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -176,7 +177,8 @@ class Rates:
         expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
         is_one_way = operation.phase is Phase.START and operation.opcode in _PREFETCHES
         rate = self.one_way_bytes_per_us if is_one_way else self.bytes_per_us
-        rate *= self._offloaded_share if operation.opcode == _OFFLOADED else 1
+        is_offloaded = operation.opcode == _OFFLOADED and operation.kind != constants.GATHER
+        rate *= self._offloaded_share if is_offloaded else 1
         moved_us = operation.hbm_bytes / rate / operation.hbm_share
         moved_us = max(moved_us, expected_us)
         if least_us or operation.vector_ops:
@@ -189,12 +191,10 @@ def longest_branches(
     schedule: Sequence[ScheduledOperation], rates: Rates
 ) -> list[ScheduledOperation]:
     """Without those branches of conditionals that another of the same takes longer than."""
-    sums: dict[str, dict[int, float]] = {}
+    sums = defaultdict[str, dict[int, float]](lambda: defaultdict(float))
     for operation in schedule:
         for name, number in operation.branches:
-            branches = sums.setdefault(name, {})
-            once_us = rates.once(operation)[1] * operation.runs
-            branches[number] = branches.get(number, 0.0) + once_us
+            sums[name][number] += rates.once(operation)[1] * operation.runs
     longest = {name: max(branches, key=lambda n: branches[n]) for name, branches in sums.items()}
     return [o for o in schedule if all(longest[name] == n for name, n in o.branches)]
 
@@ -268,8 +268,7 @@ class _Clock:
             done = replace(begun.operation, name=operation.name)
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
-            moved_us, is_product = self._moves(operation), operation.flops > 0
-            takes = self._beside(takes, moved_us, is_product=is_product)
+            takes = self._beside(takes, self._moves(operation), is_product=operation.flops > 0)
             takes += next(self.more)
             timed = timed._replace(busy_us=takes, exposed_us=takes)
         self.now += timed.exposed_us

@@ -141,8 +141,7 @@ class Channel:
     hop_cycles: float
 
     def turns(self, mix: Mix) -> Any:
-        """How many times as long bytes take as HBM turns between reads and writes: most where half
-        of what moved last was written."""
+        """How many times as long bytes take as HBM turns between reads and writes."""
         return 1 + self.turn_cost * mix.turning()
 
     def late(self, mix: Mix) -> Any:
@@ -269,22 +268,19 @@ class _Engine:
         size, semaphore = amount * self._channel.granule_bytes, _own_core(semaphore)
         if not 0 <= size < _MOST_BYTES:
             raise UnfitError(f"a DMA of {size:.0f} bytes")
-        self._writes += bool(kind & HBM_WRITE)
-        self._reads += not kind & HBM_WRITE
-        self._read += size if kind & HBM_READ else 0
-        self._written += size if kind & HBM_WRITE else 0
-        ways = bool(kind & HBM_READ) + bool(kind & HBM_WRITE)  # a copy within HBM moves twice
+        read, written, channel = bool(kind & HBM_READ), bool(kind & HBM_WRITE), self._channel
+        self._reads, self._writes = self._reads + (not written), self._writes + written
+        self._read, self._written = self._read + size * read, self._written + size * written
+        ways = read + written  # a copy within HBM moves twice
         self._bursts += ways * (max(1.0, size / burst) if burst else 1)
         issued = clock + self.waited
-        weight = bool(kind & HBM_READ) + bool(kind & HBM_WRITE) * self._channel.write_cost
-        self._mix = self._mix.after(size * ways, size * bool(kind & HBM_WRITE))
-        weight *= self._channel.turns(self._mix)
+        self._mix = self._mix.after(size * ways, size * written)
+        weight = (read + written * channel.write_cost) * channel.turns(self._mix)
         begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
         device, hops = _device(overrides), 0
-        is_local = kind == ON_CHIP and device is None
-        read_latency = self._channel.late(self._mix) if kind else self._channel.read_latency
-        latency = self._channel.chip_latency if is_local else read_latency
-        latency = self._channel.write_latency if kind & HBM_WRITE else latency
+        read_latency = channel.late(self._mix) if kind else channel.read_latency
+        latency = channel.write_latency if written else read_latency
+        latency = channel.chip_latency if kind == ON_CHIP and device is None else latency
         latency = latency if ways < 2 else max(latency, read_latency)
         if device is not None:
             hops, left = self._cross(issued, size, device)
@@ -341,29 +337,23 @@ class _Engine:
             self._arrive(semaphore, _Arrival(now, now, size))
 
     def _move(self, issued: float, size: float, kind: int, semaphore: float) -> tuple[float, float]:
-        """When the bytes begin and end to move. A copy within the chip has no queue."""
-        channel, begun = self._channel, issued
+        """When the bytes begin and end to move: fast as far as the channel has saved. A copy within
+        the chip has no queue."""
+        channel, share = self._channel, self._channel.saved_share
         if not channel.shared:
-            begun = max(begun, self._moved.get(semaphore, 0.0))
-        elif kind:
-            begun = max(begun, self._busy)
-            saved = self._saved + (begun - self._busy) * channel.bytes_per_cycle
-            self._saved = min(saved, channel.saved_share * LARGEST_BURST_BYTES)
-        moved = begun + self._cycles(size, kind)
-        if not channel.shared:
-            self._moved[semaphore] = moved
-        elif kind:
-            self._busy = moved
-        return begun, moved
-
-    def _cycles(self, size: float, kind: int) -> float:
-        """How long the bytes move: fast as far as the channel has saved."""
-        channel = self._channel
-        if not (kind and channel.saved_share):
-            return size / channel.bytes_per_cycle
-        fast = min(size, self._saved / channel.saved_share)
-        self._saved -= fast * channel.saved_share
-        return fast / channel.burst_bytes_per_cycle + (size - fast) / channel.bytes_per_cycle
+            begun = max(issued, self._moved.get(semaphore, 0.0))
+            self._moved[semaphore] = begun + size / channel.bytes_per_cycle
+            return begun, self._moved[semaphore]
+        if not kind:
+            return issued, issued + size / channel.bytes_per_cycle
+        begun = max(issued, self._busy)
+        saved = self._saved + (begun - self._busy) * channel.bytes_per_cycle
+        saved = min(saved, share * LARGEST_BURST_BYTES)
+        fast = min(size, saved / share) if share else 0.0
+        self._saved = saved - fast * share
+        fast_cycles = fast / channel.burst_bytes_per_cycle
+        self._busy = begun + (fast_cycles + (size - fast) / channel.bytes_per_cycle)
+        return begun, self._busy
 
     def wait(self, clock: float, amount: float, semaphore: float, operation: float = 0.0) -> None:
         """Wait until ``amount`` granules arrived, and take them off the semaphore."""
