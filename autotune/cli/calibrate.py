@@ -2,29 +2,23 @@
 for."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
 
 from autotune.cli import shared
-from autotune.domain.calibration import (
-    MeasuredBars,
-    MeasuredProgram,
-    calibration_data,
-    calibration_rows,
-)
+from autotune.domain.calibration import MeasuredProgram, calibration_data, calibration_rows
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Chip
 from autotune.wording.measurement import programs_of
 from autotune.wording.output import echo
 from autotune.wording.units import counted, error_bar
 
 _MOST_BYTES = 16 << 20
-_UNTRIED = "calibrating was never tried on a real TPU: please tell us what you see"
+_say = partial(echo, err=True)
 
 
 @click.command()
@@ -63,27 +57,46 @@ def calibrate(
     Never tried on a real TPU yet. Exit code 1 when nothing was compared.
     """
     from autotune.estimating.cost_model.error_bars import errors_by_kernel, measured_bars
+    from autotune.measuring.attached import attached_chips
+    from autotune.measuring.session import CannotMeasureError
     from autotune.publishing import calibrating
 
-    if here == (file is not None):
-        raise InvalidInputError("say where the times come from: --here, or --from FILE")
+    if here == (file is not None) or (file and (output or device)):
+        raise InvalidInputError(
+            "say where the times come from: --here, or --from FILE without --write and --device"
+        )
     given = [] if file is None else _read(file)
-    chip = given[0].key.chip if given else _attached()
+    attached = [] if given else attached_chips()
+    if here and not attached:
+        raise InvalidInputError(
+            "no TPU is attached to this machine: run this where one is, or give --from FILE"
+        )
+    chip = given[0].key.chip if given else attached[0]
     problems = calibrating.problems_of(given) if given else calibrating.catalogue()
+    if not problems:
+        raise InvalidInputError(f"{file} has times of no kernel that --here times")
     with shared.open_database(database, create=True) as store, shared.one_compiler(python) as pool:
         toolchain = pool.ask(DescribeToolchain())
+        if given and toolchain not in (theirs := [row.key.toolchain for row in given]):
+            raise InvalidInputError(
+                f"{file} has times with {theirs[0]}, here is {toolchain}: add --jax {theirs[0].jax}"
+            )
         times = calibrating.times_of(given) if given else calibrating.attached(pool, python, device)
         try:
-            calibrating.calibrate(pool, store, chip, problems, times, _say, from_file=bool(given))
+            compared = calibrating.calibrate(pool, store, chip, problems, times, _say)
+        except CannotMeasureError as error:
+            raise InvalidInputError(
+                f"{error}: run the same command when the TPU is free"
+            ) from error
         except KeyboardInterrupt:
             shared.say_interrupted(len(store.calibration(chip, toolchain)), str(store), "time")
-        rows = store.calibration(chip, toolchain)
+        rows = store.calibration(chip, toolchain) if compared else []
     bars = measured_bars(rows)
     if here and not all(row.from_file for row in rows):
         output = output or Path(f"autotune-calibration-{chip}.json")
         shared.write_file(output, json.dumps(calibration_data(rows), indent=1) + "\n")
         _say(f"the times are in {output}, which names no machine and no person: send it to us")
-        _say(_UNTRIED)
+        _say("calibrating was never tried on a real TPU: please tell us what you see")
     if as_json:
         shared.print_json(
             {
@@ -100,23 +113,12 @@ def calibrate(
                 f"{each.group}: {counted(each.points, 'program')}, estimate {each.bias:+.1%} of "
                 f"the time, typical error {each.typical:.1%}, worst {each.worst:.1%}"
             )
-        for line in _lines(bars, chip):
-            echo(line)
-    raise SystemExit(0 if rows else 1)
-
-
-def _say(line: str) -> None:
-    echo(line, err=True)
-
-
-def _attached() -> "Chip":
-    from autotune.measuring.attached import attached_chips
-
-    for chip in attached_chips():
-        return chip
-    raise InvalidInputError(
-        "no TPU is attached to this machine: run this where one is, or give --from FILE"
-    )
+        of = bars and f"with this toolchain and database, by {programs_of(bars)}"
+        echo(f"error bars on {chip} {of}:" if of else "nothing was compared")
+        for name, bar in (("kernels", bars.kernels), ("plain XLA", bars.xla)) if bars else ():
+            asked = f"{error_bar(bar)} at least" if bar else "as before, too few were compared"
+            echo(f"  {name}: {asked}")
+    raise SystemExit(0 if compared else 1)
 
 
 def _read(file: Path) -> "list[MeasuredProgram]":
@@ -128,15 +130,6 @@ def _read(file: Path) -> "list[MeasuredProgram]":
         return calibration_rows(json.loads(text), str(file))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidInputError(f"{file} cannot be read: {reason}") from error
-
-
-def _lines(bars: "MeasuredBars | None", chip: "Chip") -> Iterator[str]:
-    if bars is None:
-        yield "nothing was compared"
-        return
-    yield f"error bars on {chip} with this toolchain and database, by {programs_of(bars)}:"
-    for name, bar in (("kernels", bars.kernels), ("plain XLA", bars.xla)):
-        yield f"  {name}: " + (
-            "as before, too few were compared" if bar is None else f"{error_bar(bar)} at least"
-        )
+        raise InvalidInputError(
+            f"{file} cannot be read, {reason}: give a file that --here wrote"
+        ) from error

@@ -55,7 +55,9 @@ def calibration_rows(data: Any, name: str) -> list[MeasuredProgram]:
     """The rows of a file, each config once, at least one. Raises ``InvalidInputError`` with a
     sentence that calls it ``name``."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InvalidInputError(f"{name} is no calibration of schema {SCHEMA}")
+        raise InvalidInputError(
+            f"{name} is no calibration of schema {SCHEMA}: have it written by this version"
+        )
     try:
         rows = [from_data(MeasuredProgram, row) for row in data["rows"][: MOST_ROWS + 1]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -64,5 +66,6 @@ def calibration_rows(data: Any, name: str) -> list[MeasuredProgram]:
         raise InvalidInputError(f"{name} has no rows, or more than {MOST_ROWS}")
     for number, row in enumerate(rows, 1):
         if not is_time(row.measured_us):
-            raise InvalidInputError(f"{name}, row {number}: {row.measured_us} µs is no time")
+            us = str(row.measured_us)[:20]
+            raise InvalidInputError(f"{name}, row {number}: {us} µs is no time")
     return list({(row.key, row.config): row for row in reversed(rows)}.values())[::-1]

@@ -189,11 +189,8 @@ class Store(TrialStore, Protocol):
         """Programs that were estimated and timed on a chip with a toolchain."""
 
     def save_calibration(self, rows: Sequence[MeasuredProgram]) -> None:
-        """Keep rows, each in the place of an earlier one of its key and config; one from a file
-        never in the place of one that was timed here."""
-
-    def drop_file_times(self, chip: Chip, toolchain: Toolchain) -> None:
-        """Of ``calibration``, what is from a file."""
+        """Keep rows of one chip and toolchain, each in the place of an earlier one of its key and
+        config. Those of a file take the place of all from files, never of times of this machine."""
 
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
         """In the order in which they came."""

@@ -11,9 +11,9 @@ from typing import Any
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.calibration import MeasuredProgram
-from autotune.domain.compilers import CompileBaseline, Compilers, DescribeToolchain, XlaCost
+from autotune.domain.compilers import CompileBaseline, Compilers, XlaCost
 from autotune.domain.errors import AutotuneError, InvalidInputError
-from autotune.domain.evidence import DEVICE_TIME, Measurement, MeasurementCandidate, NotMeasured
+from autotune.domain.evidence import DEVICE_TIME, MeasurementCandidate, NotMeasured
 from autotune.domain.explanation import OperationTime
 from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated
@@ -21,7 +21,14 @@ from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.store import Store
 from autotune.estimating.cost_model.operation import relayout_us, xla_time
 from autotune.estimating.simulator import MODEL
-from autotune.measuring.session import XLA, MeasuringTask, RaceLimits, Session, measuring_process
+from autotune.measuring.session import (
+    XLA,
+    CannotMeasureError,
+    MeasuringTask,
+    RaceLimits,
+    Session,
+    measuring_process,
+)
 from autotune.publishing.publish import bound_us
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject, describe_subject
@@ -76,13 +83,11 @@ def calibrate(
     problems: Sequence[CalibrationProblem],
     times: Times,
     announce: Callable[[str], None],
-    *,
-    from_file: bool = False,
-) -> None:
+) -> bool:
     """Estimate and time each problem that this database has no times of its own of by this model,
-    and keep them; of a file in the place of all that are from one. ``announce`` hears of each."""
-    if from_file:
-        store.drop_file_times(chip, compilers.ask(DescribeToolchain()))
+    and keep them; of a file, when all are done, in the place of all that are from one. ``announce``
+    hears of each. Whether any is there. Raises ``CannotMeasureError`` as ``times`` does."""
+    sent, left_out = list[MeasuredProgram](), 0
     for number, problem in enumerate(problems, 1):
         name = f"{number} of {len(problems)}, {problem.kernel}"
         try:
@@ -90,20 +95,27 @@ def calibrate(
                 compilers, find_kernel(problem.kernel), chip, problem.problem
             )
             if problem.key not in (None, subject.key):
-                raise InvalidInputError(f"it is of {problem.key}, here is {subject.key}")
+                raise InvalidInputError("its times are of another chip or source of the kernel")
             known = store.calibration(chip, subject.toolchain)
             models = (row.model for row in known if row.key == subject.key and not row.from_file)
             if MODEL in models:
                 announce(f"{name}: it is in the database")
                 continue
             made = _rows(compilers, subject, problem.configs, times)
-            rows = [replace(row, from_file=from_file) for row in made]
+            if not (rows := [replace(row, from_file=problem.key is not None) for row in made]):
+                raise InvalidInputError("nothing of it was timed")
         except AutotuneError as error:
             announce(f"{name}: left out, {error}")
+            left_out += 1
             continue
-        store.save_calibration(rows)
+        if problem.key:
+            sent += rows
+        else:
+            store.save_calibration(rows)
         off = (f"{r.config or XLA} {r.estimate_us / r.measured_us - 1:+.1%}" for r in rows)
         announce(f"{name}, estimates against times: {', '.join(off)}")
+    store.save_calibration(sent)
+    return left_out < len(problems)
 
 
 def _rows(
@@ -117,49 +129,40 @@ def _rows(
         subject,
         [MeasurementCandidate(config=c, program=each.program) for c, each in estimates.items()],
     )
+
+    def row(
+        config: Config | None, least_us: float, operations: Iterable[OperationTime], **made: Any
+    ) -> MeasuredProgram:
+        taken = sorted(samples[config])
+        measured_us = taken[len(taken) // 2]
+        if measured_us < least_us * (1 - _ROUNDING):
+            raise InvalidInputError(
+                f"{measured_us:.4g} µs is less than the {least_us:.4g} µs that the chip needs at "
+                "its peak rates"
+            )
+        return MeasuredProgram(
+            key=subject.key,
+            config=config,
+            measured_us=measured_us,
+            samples=len(taken),
+            relayout_us=relayout_us(operations),
+            model=MODEL,
+            **made,
+        )
+
     for config, outcome in estimates.items():
-        if taken := samples.get(config):
+        if samples.get(config):
             e, why = outcome.estimate, outcome.estimate.explanation
-            made = {
-                "program": outcome.program,
-                "estimate_us": e.time_us,
-                "limited_by": e.limited_by,
-            }
+            made = {"estimate_us": e.time_us, "limited_by": e.limited_by}
             least_us = why.roofline_us if why else 0.0
-            yield _row(subject, config, taken, least_us, e.operations, **made)
+            yield row(config, least_us, e.operations, program=outcome.program, **made)
     cost = compilers.ask(subject.question(CompileBaseline)) if samples.get(None) else None
     if isinstance(cost, XlaCost):
         whole = xla_time(cost.schedule, (), subject.chip)
         if whole.error is not None and not whole.untimed:
             made = {"program": str(subject.key), "estimate_us": whole.time_us, "limited_by": XLA}
             least_us = bound_us(cost, 0, subject.problem.dtype, subject.chip)
-            yield _row(subject, None, samples[None], least_us, whole.operations, **made)
-
-
-def _row(
-    subject: Subject,
-    config: Config | None,
-    samples: Sequence[float],
-    least_us: float,
-    operations: Iterable[OperationTime],
-    **made: Any,
-) -> MeasuredProgram:
-    """Raises ``InvalidInputError`` for a time that no such chip can reach."""
-    measured_us = sorted(samples)[len(samples) // 2]
-    if measured_us < least_us * (1 - _ROUNDING):
-        raise InvalidInputError(
-            f"{measured_us:.4g} µs is less than the {least_us:.4g} µs that the chip needs at its "
-            "peak rates"
-        )
-    return MeasuredProgram(
-        key=subject.key,
-        config=config,
-        measured_us=measured_us,
-        samples=len(samples),
-        relayout_us=relayout_us(operations),
-        model=MODEL,
-        **made,
-    )
+            yield row(None, least_us, whole.operations, **made)
 
 
 def _estimates(
@@ -181,27 +184,27 @@ def _estimates(
 
 
 def attached(compilers: Compilers, python: str, device: int) -> Times:
-    """Times of the attached TPU."""
+    """Times of the attached TPU. Raise ``CannotMeasureError`` where it times nothing of the first
+    problem: it would be the same with all."""
+    is_usable = False
 
     def times(subject: Subject, candidates: Sequence[MeasurementCandidate]) -> Samples:
+        nonlocal is_usable
         options = subject.toolchain.options
         task = MeasuringTask(
             ref=subject.ref, problem=subject.problem, chip=subject.chip.chip, options=options
         )
         child = measuring_process("tpu", python, options)
         session = Session(compilers, child, task, number=device, limits=_LIMITS)
-        return device_times(session.measure(candidates, candidates[0].config))
+        run = session.measure(candidates, candidates[0].config)
+        if isinstance(run, NotMeasured):
+            raise (AutotuneError if is_usable else CannotMeasureError)(run.reason)
+        is_usable = True
+        if run.method != DEVICE_TIME or run.void:
+            raise AutotuneError(run.void or f"{run.method} says nothing of a kernel")
+        return {timed.config: timed.samples_us for timed in run.timed if not timed.refused}
 
     return times
-
-
-def device_times(run: Measurement | NotMeasured) -> Samples:
-    """Raises ``AutotuneError`` where they are no times of a kernel on a device."""
-    if isinstance(run, NotMeasured):
-        raise AutotuneError(run.reason)
-    if run.method != DEVICE_TIME or run.void:
-        raise AutotuneError(run.void or f"{run.method} says nothing of a kernel")
-    return {timed.config: timed.samples_us for timed in run.timed if not timed.refused}
 
 
 def times_of(rows: Sequence[MeasuredProgram]) -> Times:

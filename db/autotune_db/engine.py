@@ -263,9 +263,7 @@ def _check_file(path: Path, *, create: bool) -> None:
     if not _may_be_sqlite(path):
         raise StoreError(f"{path} is not a SQLite database: name another file")
     if create:
-        _check_writable(path)
-        if not path.exists():
-            path.touch(mode=0o600)  # results of others, and digests of tokens, are in it
+        _make_writable(path)
 
 
 def _may_be_sqlite(path: Path) -> bool:
@@ -282,18 +280,20 @@ def _may_be_sqlite(path: Path) -> bool:
         return True  # missing, or not readable: SQLite says so
 
 
-def _check_writable(path: Path) -> None:
+def _make_writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for place in (path, path.parent):
+            if place.exists() and not _writable(place):
+                raise StoreError(
+                    f"{place} is read-only: make it writable or name another database file"
+                )
+        if not path.exists():
+            path.touch(mode=0o600)  # results of others, and digests of tokens, are in it
     except OSError as error:
         raise StoreError(
-            f"the folder {path.parent} for the database cannot be created: {error.strerror}"
+            f"{path} cannot be created: {error.strerror}: name another file"
         ) from error
-    for place in (path, path.parent):
-        if place.exists() and not _writable(place):
-            raise StoreError(
-                f"{place} is read-only: make it writable or name another database file"
-            )
 
 
 def _writable(path: Path) -> bool:

@@ -145,6 +145,11 @@ class SqlCalibrations(Adapter):
 
     @writes
     def save_calibration(self, connection: Connection, rows: Sequence[MeasuredProgram]) -> None:
+        for chip, toolchain in {(r.key.chip, r.key.toolchain) for r in rows if r.from_file}:
+            old = select(CALIBRATIONS).where(CALIBRATIONS.c.chip == chip.value)
+            read = readable(connection, old, lambda row: (row.id, measured_from_row(row)))
+            for number in [n for n, r in read if r.from_file and r.key.toolchain == toolchain]:
+                connection.execute(delete(CALIBRATIONS).where(CALIBRATIONS.c.id == number))
         for row in rows:
             data = to_data(row)
             by = {"digest": digest([data["key"], data["config"]])}
@@ -154,14 +159,6 @@ class SqlCalibrations(Adapter):
                 query.insert_new(connection, CALIBRATIONS, [new])
             else:
                 query.upsert(connection, CALIBRATIONS, by, values, created_at=self._clock())
-
-    @writes
-    def drop_file_times(self, connection: Connection, chip: Chip, toolchain: Toolchain) -> None:
-        rows = select(CALIBRATIONS).where(CALIBRATIONS.c.chip == chip.value)
-        read = readable(connection, rows, lambda row: (row.id, measured_from_row(row)))
-        old = [n for n, row in read if row.from_file and row.key.toolchain == toolchain]
-        for number in old:
-            connection.execute(delete(CALIBRATIONS).where(CALIBRATIONS.c.id == number))
 
     def calibration(self, chip: Chip, toolchain: Toolchain) -> list[MeasuredProgram]:
         wanted = select(CALIBRATIONS).where(CALIBRATIONS.c.chip == chip.value)

@@ -304,7 +304,7 @@ def test_a_program_is_timed_once_the_last_time_counts(url):
         other = replace(sent, config=config(8))
         store.save_calibration([sent, other])
         assert store.calibration(Chip.V5E, row.key.toolchain) == [again, other]
-        store.drop_file_times(Chip.V5E, replace(row.key.toolchain, jax="0.8.0"))
+        store.save_calibration([replace(sent, key=key(jax="0.8.0")), again])
         assert store.calibration(Chip.V5E, row.key.toolchain) == [again, other]
-        store.drop_file_times(Chip.V5E, row.key.toolchain)
-        assert store.calibration(Chip.V5E, row.key.toolchain) == [again]
+        store.save_calibration([newer := replace(sent, config=config(16))])
+        assert store.calibration(Chip.V5E, row.key.toolchain) == [again, newer]

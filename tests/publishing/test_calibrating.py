@@ -3,6 +3,7 @@ not there; and what a file of somebody else may do to a database."""
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from autotune.publishing import calibrating
 from autotune.publishing.calibrating import CalibrationProblem, calibrate, problems_of, times_of
 from autotune_db import open_store
 from tests.samples import records
+from tests.servers.commands import assert_one_sentence, autotune_here
 
 ROW = MeasuredProgram(
     key=records.key("vector_add"),
@@ -48,9 +50,9 @@ def test_a_file_names_each_program_once_and_nothing_of_the_machine():
     }
 
 
-@pytest.mark.parametrize("time", [0, -1, float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("time", [0, -1, float("nan"), float("inf"), 1e300, 10**400])
 def test_what_is_no_time_is_refused(time):
-    with pytest.raises(InvalidInputError, match=r"row 1: .* µs is no time"):
+    with pytest.raises(InvalidInputError, match=r"row 1: .{1,20} µs is no time"):
         read([{**to_data(ROW), "measured_us": time}])
 
 
@@ -103,17 +105,63 @@ def test_what_a_device_measures_is_kept_and_taken_by_another_database(pool, tmp_
     lies = [replace(row, estimate_us=row.measured_us, program="x") for row in rows]
     with open_store(str(tmp_path / "b.db"), create=True) as store:
         for given in (
+            lies,
             [replace(row, measured_us=0.01) for row in rows],
             [replace(row, key=replace(row.key, fingerprint="another")) for row in rows],
-            lies,
         ):
-            problems, times = problems_of(given), times_of(given)
-            calibrate(pool, store, Chip.V5E, problems, times, heard.append, from_file=True)
+            sent = problems_of(given), times_of(given)
+            calibrate(pool, store, Chip.V5E, *sent, heard.append)
         taken = store.calibration(Chip.V5E, toolchain)
         calibrate(pool, store, Chip.V5E, problems, device, heard.append)
         assert store.calibration(Chip.V5E, toolchain) == rows, "a device's own times replace them"
-    assert "left out, 0.01 µs is less than" in heard[2]
-    assert "left out, it is of vector_add[another]" in heard[3]
+    assert "left out, 0.01 µs is less than" in heard[3]
+    assert "left out, its times are of another chip or source of the kernel" in heard[4]
     assert [replace(row, samples=0) for row in taken] == [
         replace(row, samples=0, from_file=True) for row in rows
-    ], "what a file says of estimates counts for nothing"
+    ], "what a file says of estimates counts for nothing, and what has no times takes none away"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("toolchain", "kernel", "says"),
+    [("0.0.1", "vector_add", "libtpu 0.0.1, here is jax"), ("", "mine", "has times of no kernel")],
+)
+def test_a_file_of_others_is_refused_whole(toolchain, kernel, says, tmp_path):
+    tools = replace(ROW.key.toolchain, libtpu=toolchain or ROW.key.toolchain.libtpu)
+    data = calibration_data([replace(ROW, key=replace(ROW.key, kernel=kernel, toolchain=tools))])
+    (tmp_path / "f.json").write_text(json.dumps(data))
+    assert_one_sentence(autotune_here("calibrate", "--from", "f.json", cwd=tmp_path), says)
+
+
+@pytest.mark.slow
+def test_a_device_that_opens_for_nothing_ends_it_and_an_interrupted_run_goes_on(
+    tmp_path, monkeypatch
+):
+    problems = [CalibrationProblem("vector_add", ProblemWords(shape=n)) for n in ("4096", "8192")]
+    monkeypatch.setattr(calibrating, "catalogue", lambda: problems)
+    monkeypatch.setattr("autotune.measuring.attached.attached_chips", lambda: [Chip.V5E])
+
+    def run(ask=Device.ask):
+        device = type("Device", (Device,), {"ask": ask})
+        monkeypatch.setattr(calibrating, "measuring_process", lambda *_: device())
+        return autotune_here("calibrate", "--here", "--write", "t.json", cwd=tmp_path)
+
+    def busy(self, request, limit_s):
+        raised = {"stage": "open", "type": "E", "message": "the accelerator is busy"}
+        return {"error": raised}
+
+    def interrupted(self, request, limit_s):
+        if request.get("problem", {}).get("dims", {}).get("n") == 8192:
+            raise KeyboardInterrupt
+        return Device.ask(self, request, limit_s)
+
+    assert_one_sentence(run(busy), "the accelerator is busy: run the same command when the TPU is")
+    stopped = run(interrupted)
+    assert (stopped.returncode, (tmp_path / "t.json").exists()) == (130, False)
+    assert re.search(
+        r"interrupted: [23] times kept in .*, the same command resumes", stopped.stderr
+    )
+    done = run()
+    assert done.returncode == 0
+    assert "1 of 2, vector_add: it is in the database\n2 of 2, vector_add, est" in done.stderr
+    assert json.loads((tmp_path / "t.json").read_text())["schema"] == 1
