@@ -225,19 +225,21 @@ def faster_trial(base: Trial, trials: Iterable[Trial]) -> FasterTrial | None:
     return min(alike, key=lambda each: (len(each.changed), -each.saved_us))
 
 
-def larger_blocks(
-    config: Config, others: Iterable[Config], failed: Collection[Config] = ()
+def other_blocks(
+    config: Config, others: Iterable[Config], failed: Collection[Config] = (), sign: int = 1
 ) -> dict[str, int]:
-    """The largest value of each whole-numbered axis among ``others`` that did not fail, where the
-    config has a smaller one."""
-    values = dict(config.axes)
-    largest: dict[str, int] = {}
+    """The largest value of each whole-numbered axis, -1 the smallest, where the config has another:
+    among those of ``others`` that did not fail and have no block smaller (larger) than its."""
+    extreme = before = _sizes(config, sign)
     for other in (other for other in others if other not in failed):
-        for name, value in other.axes:
-            before = largest.get(name, values.get(name))
-            if type(value) is int and type(before) is int and value > before:
-                largest[name] = value
-    return largest
+        sizes = before | _sizes(other, sign)
+        if all(sizes[name] >= size for name, size in before.items()):
+            extreme = {name: max(sizes[name], size) for name, size in extreme.items()}
+    return {name: sign * size for name, size in extreme.items() if size > before[name]}
+
+
+def _sizes(config: Config, sign: int) -> dict[str, int]:
+    return {name: sign * size for name, size in config.axes if type(size) is int}
 
 
 def _changed(base: Config, other: Config) -> dict[str, AxisValue]:

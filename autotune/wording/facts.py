@@ -260,17 +260,18 @@ def _limit(e: Estimate, why: Explanation) -> str:
     return f"{part}, {part_us(why.part_us(part))} of {micros(e.time_us)}: {what_to_change(e, why)}"
 
 
-def what_to_change(e: Estimate, why: Explanation, larger: Mapping[str, int] | None = None) -> str:
-    """In a config, to make the limiting part smaller. ``larger``: the axes whose blocks can be
-    larger, and how large; None where that is not known."""
+def what_to_change(e: Estimate, why: Explanation, sizes: Mapping[str, int] | None = None) -> str:
+    """In a config, to make the limiting part smaller. ``sizes``: the axes whose blocks can be
+    larger, for the fill smaller, and up to which size; None where that is not known."""
     if why.saving_us < WORTH_SHARE * e.time_us:
         return "no other config can save much of it"
     change = PART_WORDS[TimePart(why.limiting_part)].change
-    if why.limiting_part in GROWING:
-        if larger is not None and not larger:
-            return "no block can be larger"
-        sizes = ", ".join(f"{name} up to {size}" for name, size in (larger or {}).items())
-        change = change.replace("larger blocks", f"larger blocks ({sizes or 'if any fits'})", 1)
+    if why.limiting_part in (*GROWING, parts.FILL):
+        kind, way = ("smaller", "down") if why.limiting_part == parts.FILL else ("larger", "up")
+        if sizes is not None and not sizes:
+            return f"no block can be {kind} while the others stay"
+        named = " or ".join(f"{name} {way} to {size}" for name, size in (sizes or {}).items())
+        change = change.replace(" blocks", f" blocks ({named or 'if any is legal and fits'})", 1)
     return f"{change} (at most {part_us(why.saving_us)} less)"
 
 

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import NamedEstimate, compare, larger_blocks
+from autotune.domain.comparison import NamedEstimate, compare, other_blocks
 from autotune.domain.evidence import Measurement
+from autotune.domain.explanation import FILL
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.problem import limit_text, order_text, semantics_text
 from autotune.domain.record import PASSED, Evidence, GateState, Trial
@@ -328,12 +329,13 @@ def _winner_lines(tuned: TuningResult) -> list[str]:
     e, search = winner.estimate, tuned.search
     failed = {trial.config for trial in tuned.trials if trial.estimate is None}
     fitting = [c.config for c in search.space.candidates] if search else None
-    larger = None if fitting is None else larger_blocks(winner.config, fitting, failed)
+    sign = -1 if e.limiting_part == FILL else 1
+    sizes = None if fitting is None else other_blocks(winner.config, fitting, failed, sign)
     lines = []
     if e.explanation:
         lines = [
             f"The winner's time: {parts_line(e)}.",
-            f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation, larger)}.",
+            f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation, sizes)}.",
         ]
     lines += [f"Note: {note}." for note in e.notes]
     note = baseline_note(e, _publication(tuned).baseline)

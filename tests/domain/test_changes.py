@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.comparison import faster_trial, larger_blocks, part_effects
+from autotune.domain.comparison import faster_trial, other_blocks, part_effects
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.wording.facts import effect_text
@@ -89,9 +89,12 @@ def test_the_trial_that_saves_most_with_the_fewest_changes_is_named():
 
 def test_a_block_that_is_the_largest_already_cannot_grow():
     config = Config(axes=(("m", 128), ("n", 64), ("way", "x")))
-    others = [Config(axes=(("m", m), ("n", n), ("way", "y"))) for m, n in ((64, 64), (128, 256))]
-    assert larger_blocks(config, others) == {"n": 256}
-    assert larger_blocks(config, others, failed={others[1]}) == {}
+    sizes = ((64, 64), (128, 256), (512, 32))  # the last has as many steps: it is no larger block
+    others = [Config(axes=(("m", m), ("n", n), ("way", "y"))) for m, n in sizes]
+    assert other_blocks(config, others) == {"n": 256}
+    assert other_blocks(config, others, failed={others[1]}) == {}
+    assert other_blocks(config, others, sign=-1) == {"m": 64}
+    assert other_blocks(others[0], others[1:], sign=-1) == {}
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(SIZES)] * 2, st.floats(1, 1e3)), min_size=1))

@@ -63,5 +63,9 @@ def test_what_xla_does_may_be_less_with_another_config():
 def test_no_block_is_to_be_larger_where_none_can():
     found = explained(hbm=80, scalar=20, roofline_us=40, least_us=40)
     assert "block_m up to 512" in what_to_change(found, why(found), {"block_m": 512})
-    assert what_to_change(found, why(found), {}) == "no block can be larger"
-    assert "larger blocks (if any fits), " in what_to_change(found, why(found))  # read back
+    no_larger = "no block can be larger while the others stay"
+    assert what_to_change(found, why(found), {}) == no_larger
+    assert "larger blocks (if any is legal and fits), " in what_to_change(found, why(found))
+    fill = explained(fill=80, scalar=20, least_us=40)
+    assert what_to_change(fill, why(fill), {}) == no_larger.replace("larger", "smaller")
+    assert "smaller blocks (m down to 8), " in what_to_change(fill, why(fill), {"m": 8})
