@@ -80,17 +80,19 @@ def physical_bound_us(
     return max(memory_us, trace.least_mxu_flops / peak * 1e6)
 
 
-def least_us(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> float:
+def least_us(
+    trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = (), own_us: float = 0.0
+) -> float:
     """The least that one run of a call takes with any config, on all cores of the chip: its certain
     operations at the peak rate, and each block whose visits are known moved once. Where scalars say
-    which blocks are visited, other blocks may need less arithmetic. ``in_vmem`` as in
-    ``physical_bound_us``."""
-    once_bytes = sum(
-        op.hbm_bytes * op.blocks / max(1, op.fetches) for op in _certain(trace, in_vmem)
-    )
+    which blocks are visited, other blocks may need less arithmetic. Without any of them ``own_us``,
+    the bound of this config, and no more than arguments and results once. ``in_vmem`` as there."""
+    certain = _certain(trace, in_vmem)
+    once_bytes = sum(op.hbm_bytes * op.blocks / max(1, op.fetches) for op in certain)
     flops = 0 if trace.scalar_operands else trace.least_mxu_flops
     compute_s = flops / peak_ops_per_s(trace.mxu_dtype, chip)
-    return max(once_bytes / chip.hbm_bytes_per_s, compute_s) / chip.num_cores * 1e6
+    known_us = max(once_bytes / chip.hbm_bytes_per_s, compute_s) / chip.num_cores * 1e6
+    return known_us or min(own_us, trace.io_bytes / chip.hbm_bytes_per_s / chip.num_cores * 1e6)
 
 
 def _certain(trace: Trace, in_vmem: Collection[int]) -> Iterator[Operand]:

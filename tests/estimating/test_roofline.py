@@ -14,6 +14,9 @@ def test_the_least_moves_each_block_once_whatever_a_config_does():
     assert least_us(call, V5E) == pytest.approx(4.0)
     assert physical_bound_us(call, V5E) == pytest.approx(16.0)
     assert least_us(call, V5E, in_vmem={0}) == 0.0
+    by_hand = trace(open_, io_bytes=2 * 820_000)  # a config that reads it 16 times can read it once
+    assert least_us(by_hand, V5E, own_us=16.0) == pytest.approx(2.0)
+    assert least_us(by_hand, V5E, own_us=1.0) == 1.0  # it may need less than all of an argument
 
 
 def test_another_config_may_use_both_cores():
