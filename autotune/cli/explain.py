@@ -191,14 +191,11 @@ def _missing(trials: list[StoredTrial]) -> list[str]:
     sentences = []
     for stored in trials:
         outcome = stored.trial.outcome
+        reason = "was estimated by an older version, which kept no parts: search again"
         if stored.estimate is None:
             reason = f"has no estimate: {outcome.kind}, {reason_of(outcome)}"
-        elif stored.estimate.explanation is None:
-            reason = "was estimated by an older version, which kept no parts: search again, and it "
-            reason += "is estimated anew"
-        else:
-            continue
-        sentences.append(f"trial {stored.id} {reason}")
+        if not (stored.estimate and stored.estimate.explanation):
+            sentences.append(f"trial {stored.id} {reason}")
     return sentences
 
 

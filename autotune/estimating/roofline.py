@@ -81,18 +81,18 @@ def physical_bound_us(
 
 
 def least_us(
-    trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = (), own_us: float = 0.0
+    trace: Trace, chip: ChipInfo, listed_bytes: int = 0, in_vmem: Collection[int] = ()
 ) -> float:
     """The least that one run of a call takes with any config, on all cores of the chip: its certain
-    operations at the peak rate, and each block whose visits are known moved once. Where scalars say
-    which blocks are visited, other blocks may need less arithmetic. Without any of them ``own_us``,
-    the bound of this config, and no more than arguments and results once. ``in_vmem`` as there."""
+    operations at the peak rate, and each block of known visits once. Where integers choose blocks,
+    others may need less arithmetic. Else what it moves, at most all arguments and results once."""
     certain = _certain(trace, in_vmem)
     once_bytes = sum(op.hbm_bytes * op.blocks / max(1, op.fetches) for op in certain)
-    flops = 0 if trace.scalar_operands else trace.least_mxu_flops
-    compute_s = flops / peak_ops_per_s(trace.mxu_dtype, chip)
-    known_us = max(once_bytes / chip.hbm_bytes_per_s, compute_s) / chip.num_cores * 1e6
-    return known_us or min(own_us, trace.io_bytes / chip.hbm_bytes_per_s / chip.num_cores * 1e6)
+    steered = any(op.space == "smem" and "int" in op.dtype for op in trace.operands)
+    flops = 0 if trace.scalar_operands or steered else trace.least_mxu_flops
+    known_s = max(once_bytes / chip.hbm_bytes_per_s, flops / peak_ops_per_s(trace.mxu_dtype, chip))
+    moved_s = min(listed_bytes, trace.io_bytes) / chip.hbm_bytes_per_s
+    return (known_s or moved_s) / chip.num_cores * 1e6
 
 
 def _certain(trace: Trace, in_vmem: Collection[int]) -> Iterator[Operand]:

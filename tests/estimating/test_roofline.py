@@ -1,5 +1,7 @@
 """What no config can be faster than."""
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.estimating.roofline import least_us, physical_bound_us
@@ -15,8 +17,8 @@ def test_the_least_moves_each_block_once_whatever_a_config_does():
     assert physical_bound_us(call, V5E) == pytest.approx(16.0)
     assert least_us(call, V5E, in_vmem={0}) == 0.0
     by_hand = trace(open_, io_bytes=2 * 820_000)  # a config that reads it 16 times can read it once
-    assert least_us(by_hand, V5E, own_us=16.0) == pytest.approx(2.0)
-    assert least_us(by_hand, V5E, own_us=1.0) == 1.0  # it may need less than all of an argument
+    assert least_us(by_hand, V5E, 16 * 820_000) == pytest.approx(2.0)
+    assert least_us(by_hand, V5E, 820_000) == pytest.approx(1.0)  # it may need less than all of it
 
 
 def test_another_config_may_use_both_cores():
@@ -26,3 +28,5 @@ def test_another_config_may_use_both_cores():
     assert least_us(call, V4) == pytest.approx(physical_bound_us(call, V4) / 2)
     grouped = trace(scalar_operands=1, mxu_dtype="bfloat16", least_mxu_flops=10**9)
     assert least_us(grouped, V4) == 0.0  # blocks of another size may meet fewer groups
+    by_hand = replace(call, operands=(operand((8,), (8,), space="smem", dtype="int32"),))
+    assert least_us(by_hand, V4) == 0.0

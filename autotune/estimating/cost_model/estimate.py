@@ -211,12 +211,11 @@ def _placed(trace: Trace, run: Mapping[str, Any]) -> set[int]:
 
 
 def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explanation:
-    to_us, cycles, placed = 1e6 / run["clock_hz"], run["parts"], _placed(trace, run)
-    listed_bytes = run["hbm_bytes_read"] + run["hbm_bytes_written"]
-    own_us = physical_bound_us(trace, chip, listed_bytes, placed)
+    to_us, cycles = 1e6 / run["clock_hz"], run["parts"]
+    moved = run["hbm_bytes_read"] + run["hbm_bytes_written"], _placed(trace, run)
     return Explanation(
         parts_us=tuple((part, cycles[part] * to_us) for part in parts.PARTS if part in cycles),
-        roofline_us=own_us,
+        roofline_us=physical_bound_us(trace, chip, *moved),
         mxu_us=run["mxu_busy_cycles"] * to_us,
         steps=run["steps"],
         dma_count=run["dma_count"],
@@ -224,7 +223,7 @@ def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explan
         least_hbm_bytes=trace.io_bytes,
         vmem=vmem_by_name(trace, chip),
         spill_bundles=run["spill_bundles"],
-        least_us=least_us(trace, chip, placed, own_us),
+        least_us=least_us(trace, chip, *moved),
     )
 
 
