@@ -4,8 +4,8 @@ An operation takes what its own instruction schedule says (simulated as kernels 
 such as a copy by the DMA engine, what its bytes take at the chip's HBM rate; one whose schedule
 depends on data the longer of that and what XLA itself expects of it, a product at least its FLOPs
 at the rate of large ones. None is faster than its arithmetic at the chip's peak. What was
-started ahead is waited for, with its latency, only as far as nothing else has hidden it; what the
-program before fetches for the next one is there. Each program takes its time to start.
+started ahead is waited for, with its latency, only as far as nothing else has hidden it, and shares
+HBM with what does; what the program before fetches is there. Each program takes its time to start.
 """
 
 import re

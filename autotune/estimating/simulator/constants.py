@@ -80,7 +80,7 @@ class ChipConstants:
     turn_latency_cycles: float  # as much later what is read arrives there
     sustained_share: float  # of HBM's rate, what it can move for long
     sustained_us: float  # for how long it moves more than that, in time of the full rate
-    load_cycles: float  # of a matrix unit, to load what was pushed at once
+    load_cycles: float  # of a matrix unit, to load each register that was pushed
     matrix_slowdown: float  # cycles more for each that the matrix units are busy
     matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
@@ -111,7 +111,7 @@ class ChipConstants:
 
 def element_kind(opcode: str) -> str:
     """Return the kind of elements of an MXU operation: ``f32``, ``bf16`` or ``int8`` (every
-    8-bit type). A push without a type in its name is of float32."""
+    8-bit type). A push without a type in its name has the 8 rows of float32, whatever it is of."""
     if ".bf16" in opcode and not _WIDENED.search(opcode):
         return "bf16"
     return "int8" if _NARROW.search(opcode) else "f32"

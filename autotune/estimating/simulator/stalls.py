@@ -175,8 +175,8 @@ class _MatrixUnit:
 
     def push(self, now: float, opcode: str, model: StallModel) -> None:
         """Stage rows of weights: pushes queue up, issue does not wait for them. Transposed ones
-        take twice as long as others of their type: on v6e those of bfloat16 have none, and half of
-        its rows each, as 41 given rows of tokamax show."""
+        take twice as long as others of their type, for libtpu those of float32 as well. On v6e
+        XLA's own of bfloat16 name none, and have half of its rows: 41 given rows show that."""
         self.pushes += 1
         self.staged += _PUSHED_ROWS[element_kind(opcode)]
         kind, is_transposed, start = element_kind(opcode), ".xpose" in opcode, max(now, self.pushed)

@@ -96,7 +96,7 @@ def pipelines():
     return [pipeline(one, V5E) for one in found]
 
 
-@pytest.mark.parametrize("chip", [Chip.V5E, Chip.V5P])  # one core, and two that share a channel
+@pytest.mark.parametrize("chip", [Chip.V5E, Chip.V5P, Chip.V7X])  # V5P: two cores share
 @pytest.mark.parametrize("core_us", [0.02, 0.4, 3.0])
 def test_calls_side_by_side_take_as_long_as_each_replayed(chip, core_us):
     known = constants.load(chip.value, LIBTPU)
