@@ -31,6 +31,7 @@ WORTH_SHARE = 0.05  # of the time: less than most error bars
 
 ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, LINKS, XLA = PARTS = tuple(TimePart)
 
+CORE = (ISSUE, SCALAR, MATRIX, LANES)
 GROWING = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY)  # what larger blocks make smaller
 
 
@@ -61,7 +62,7 @@ class Explanation:
     @property
     def busy_us(self) -> float:
         """What the core issues and stalls for, without waits for DMAs."""
-        return sum(self.part_us(name) for name in (ISSUE, SCALAR, MATRIX, LANES))
+        return sum(map(self.part_us, CORE))
 
     @property
     def reducible_us(self) -> dict[str, float]:
@@ -82,10 +83,13 @@ class Explanation:
     @property
     def limiting_part(self) -> str:
         """The largest that another config can reduce: what to change first. Where none can save
-        much, the largest."""
-        name, us = max(self.reducible_us.items(), key=lambda part: part[1])
+        much, the largest. The core's work is none where all of it can hide behind the traffic."""
+        hidden = CORE if self.busy_us < self.least_us else ()
+        parts = [part for part in self.parts_us if part[0] not in hidden] or self.parts_us
+        gains = [part for part in self.reducible_us.items() if part[0] not in hidden]
+        name, us = max(gains, key=itemgetter(1))
         total_us = sum(part for _, part in self.parts_us)
-        return name if us >= WORTH_SHARE * total_us else max(self.parts_us, key=itemgetter(1))[0]
+        return name if us >= WORTH_SHARE * total_us else max(parts, key=itemgetter(1))[0]
 
     @property
     def saving_us(self) -> float:

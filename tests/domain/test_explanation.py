@@ -29,6 +29,14 @@ def test_waits_for_the_least_traffic_are_nobodys_to_save():
     assert explained(hbm=80, scalar=20, roofline_us=40).limiting_part == names.HBM
 
 
+def test_what_the_core_does_behind_the_traffic_limits_nothing():
+    """Weights of a decode step: 71 of 79 µs are their way from HBM, the core is busy for 40."""
+    decode = explained(issue=28, matrix=12, latency=24, hbm=11, fill=4, least_us=71)
+    assert (decode.limiting_part, why(decode).saving_us) == (names.LATENCY, 8)
+    assert explained(issue=55, hbm=45, least_us=99).limiting_part == names.HBM
+    assert explained(issue=60, hbm=40, least_us=50, mxu_us=9).limiting_part == names.ISSUE
+
+
 def test_where_nothing_can_be_saved_the_largest_part_is_named_and_that_is_said():
     best = explained(issue=90, matrix=9, mxu_us=97, fill=1, roofline_us=97)
     assert best.limiting_part == names.ISSUE
