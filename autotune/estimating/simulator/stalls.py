@@ -57,8 +57,8 @@ class Costs:
 def price(listing: Listing, chip: ChipConstants, watch: Watch | None = None) -> Costs:
     """Return the cost of every bundle of the listing on this chip.
 
-    ``watch`` is told how long each operation of an MXU or XLU occupies it. In its clock the bundle
-    ``a`` would issue at ``a + 1 + stalls_before[a]``.
+    ``watch`` is told how long each operation of an MXU or XLU of a kernel occupies it. In its clock
+    the bundle ``a`` would issue at ``a + 1 + stalls_before[a]``.
     """
     core = _Core(chip, watch)
     for bundle in listing.bundles:
@@ -77,7 +77,6 @@ class _Core:
     def __init__(self, chip: ChipConstants, watch: Watch | None) -> None:
         self._chip, self._watch = chip, watch
         self._now = 0.0  # as libtpu counts
-        self._slower = 0.0  # what the real core has lost to busy matrix units by now
         self._matrix: dict[str, _MatrixUnit] = {}
         self._cross_lane: dict[str, _CrossLaneUnit] = {}
         self._transcendental: dict[str, float] = {}  # id of a push -> result ready
@@ -108,9 +107,7 @@ class _Core:
             late = operation.name if max(matrix, lane) > before else late
         stall = max(matrix, lane)
         self._now += stall
-        slower *= self._chip.matrix_slowdown
-        self._slower += slower
-        self.stalls.append(stall + slower)
+        self.stalls.append(stall + slower * self._chip.matrix_slowdown)
         self.lane_stalls.append(stall if lane > matrix else 0.0)
         self.mxu_cycles.append(busy)
         self.late.append(late)
@@ -156,8 +153,7 @@ class _Core:
 
     def _tell(self, unit: re.Match[str], begun: float, free: float) -> None:
         if self._watch:
-            late = self._slower
-            self._watch(unit[2] + unit[3], len(self.stalls), begun + late, free + late)
+            self._watch(unit[2] + unit[3], len(self.stalls), begun, free)
 
 
 @dataclass(slots=True)
