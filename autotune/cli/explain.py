@@ -31,7 +31,6 @@ from autotune.domain.comparison import (
 )
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import Trial, gate_state, measured_config
 from autotune.domain.store import Store
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
@@ -203,8 +202,7 @@ def _compared(trials: list[StoredTrial]) -> Comparison | None:
     named = [NamedEstimate(name=f"trial {t.id}", estimate=t.estimate) for t in trials if t.estimate]
     if len(named) < 2:
         return None
-    first, other = (t.key for t in trials)
-    return compare(*named, alike=first == other)
+    return compare(*named, alike=trials[0].key == trials[1].key)
 
 
 def _print(
@@ -277,8 +275,7 @@ def _heading(trials: list[StoredTrial]) -> list[str]:
 
 
 def _state(stored: StoredTrial) -> str:
-    outcome = stored.trial.outcome
-    is_estimated = outcome.kind == OutcomeKind.ESTIMATED
+    is_estimated, outcome = stored.estimate is not None, stored.trial.outcome
     return f" ({stored.state if is_estimated else kind_and_reason(outcome)})"
 
 

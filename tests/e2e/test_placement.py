@@ -9,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.compilers import Compiled
+from autotune.domain.compilers import CompileBaseline, Compiled, XlaCost
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
 from tests.samples.questions import case_of
@@ -51,6 +51,7 @@ def _kernel(aliases, **placed):
         default=lambda _: {"unused": 1},
         inputs=lambda _: arrays,
         build=lambda _, __: _update(aliases),
+        baseline=lambda _: lambda new, cache: cache[jnp.arange(8) * 2],
     )
 
 
@@ -72,6 +73,12 @@ def test_an_argument_in_hbm_is_not_copied_to_vmem_first(pool):
     found = compiled(pool, "IN_HBM")
     assert not found.simulation["vmem_operands"]
     assert not any(one.opcode.startswith("copy") for one in found.schedule)
+
+
+def test_plain_xla_gathers_from_an_argument_in_hbm(pool):
+    """JAX has no gather from an array that is said to be there: paged attention had no baseline."""
+    cost = case_of(pool, f"{__file__}:IN_HBM", "n=1").ask(CompileBaseline, chip=Chip.V7X)
+    assert isinstance(cost, XlaCost), cost
 
 
 def test_a_donated_argument_is_written_in_place(pool):
