@@ -268,7 +268,8 @@ class _Clock:
             done = replace(begun.operation, name=operation.name)
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
-            takes = self._beside(takes, self._moves(operation), is_product=operation.flops > 0)
+            hides = operation.flops > 0 or operation.transfer is not None
+            takes = self._beside(takes, self._moves(operation), hides=hides)
             takes += next(self.more)
             timed = timed._replace(busy_us=takes, exposed_us=takes)
         self.now += timed.exposed_us
@@ -282,13 +283,13 @@ class _Clock:
         self.strained = min(max(0.0, self.strained + moves - takes * share), most)
         return takes
 
-    def _beside(self, takes: float, moves: float, *, is_product: bool) -> float:
+    def _beside(self, takes: float, moves: float, *, hides: bool) -> float:
         """How long it takes beside copies in HBM that are on their way: as long as both ask for
-        HBM, each has half. A product hides that behind its arithmetic; others wait for latency or
-        bytes. What an operation leaves is theirs."""
+        HBM, each has half. A product hides that behind its arithmetic, a collective behind its
+        links; others wait for latency or bytes. What an operation leaves is theirs."""
         left, moves = max(0.0, self.free.get(_HBM, 0.0) - self.now), min(moves, takes)
         shared, spare = min(left, moves), takes - moves
-        more = max(0.0, shared - spare) if is_product else shared
+        more = max(0.0, shared - spare) if hides else shared
         late = shared if more else min(takes, left) - min(spare, left)
         if late > 0:
             self.free[_HBM] += late

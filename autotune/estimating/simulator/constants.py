@@ -32,8 +32,8 @@ _NOTHING: Mapping[str, float] = {}
 
 _VERSION = re.compile(r"\d+")
 _HALF = ".gmra.16."
-_NARROW = re.compile(r"\.(?:s8|u8|f8\w*|s4|u4)\b")
-_WIDENED = re.compile(r"\.f8\w*\.bf16\b")  # given as 8-bit floats, multiplied as bfloat16
+_NARROW = re.compile(r"\.(?:s8|u8|b?f8\w*|s4|u4)\b")
+_WIDENED = re.compile(r"\.b?f8\w*\.bf16\b")  # given as 8-bit floats, multiplied as bfloat16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,12 @@ def test_a_collective_hides_behind_what_runs_meanwhile():
     assert part.basis is Basis.LINKS and part.error >= 0.5
 
 
+def test_a_collective_leaves_hbm_to_a_copy():
+    copy = operation("copy-start", opcode="copy", phase=Phase.START, hbm_bytes=10**7)
+    gather = operation("gather", transfer=GATHER, hbm_bytes=10**8)
+    assert sharded(copy, gather).time_us == pytest.approx(sharded(gather).time_us)
+
+
 @given(st.lists(OPERATIONS, max_size=12), st.lists(OPERATIONS, max_size=12))
 def test_in_short_a_step_takes_as_long(before, after):
     sides = step(*before), step(*after)

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.bundles import parse
-from autotune.estimating.simulator.constants import load
+from autotune.estimating.simulator.constants import element_kind, load
 from autotune.estimating.simulator.stalls import price
 from benchmarks.calibration.as_libtpu import as_libtpu_counts
 from tests.samples.handwritten import listing, read, run, wait
@@ -46,6 +46,7 @@ def test_8_bit_floats_are_multiplied_as_bfloat16_where_no_unit_takes_them():
     chip, widened = load("v5p"), "vmatmul.msk.f8e4m3b11.bf16.gmra.mxu0"
     assert chip.matmul_cycles(widened) == 2 * chip.matmul_cycles("vmatmul.bf16.gmra.mxu0")
     assert chip.matmul_results(widened) == chip.matmul_results("vmatmul.s8.gmra.mxu0") == 4
+    assert element_kind("vmatpush.bf8.bf16.msra.mxu0") == "int8"  # of float8_e5m2
 
 
 @pytest.mark.parametrize(("pushes", "share"), [(16, 1), (8, 0.5), (4, 0.25), (32, 1)])

@@ -90,7 +90,7 @@ def timed(
         flops=trace.least_mxu_flops if certain else trace.mxu_flops,
         dtype=trace.mxu_dtype or "",
         vector_ops=0 if certain else trace.vector_ops,
-        hbm_bytes=trace.hbm_bytes,
+        hbm_bytes=min(operation.hbm_bytes, trace.hbm_bytes) if certain else trace.hbm_bytes,
         sends=call.sends,
         is_unsized=call.is_unsized,
     )

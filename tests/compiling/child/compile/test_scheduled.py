@@ -1,6 +1,7 @@
 """Operations of XLA in which a collective goes on: timed without it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.estimating.simulator.test_grammar import loop
 from tests.samples import recordings
 from tests.samples.handwritten import SCALAR, SEMAPHORE, listing, read, wait
 from tests.samples.operations import KERNEL, operation
+from tests.samples.traces import operand, trace
 
 _STATE = SCALAR.replace("<no memory space> [shape: s32[]", "smem [shape: s32[2]")
 
@@ -95,3 +97,11 @@ def test_what_a_fusion_reads_twice_it_moves_twice():
     once, both = (simulated(text, None, chip) for chip in (Chip.V5E, Chip.V5P))
     assert timed(operation("sum", hbm_bytes=32), once).hbm_bytes == once[1] > 32
     assert both[1] == 2 * once[1]
+
+
+def test_of_pages_in_hbm_a_kernel_moves_what_it_copies():
+    """Of a decode step on v6e they kept HBM busy for all of its attention, 24 layers of it."""
+    pages = trace(operand((8, 128), (8, 128), space="any", hbm_bytes=1 << 20))
+    call = SimpleNamespace(traces=lambda _: [pages], sends=False, is_unsized=False)
+    moved = [timed(KERNEL, outcome, call).hbm_bytes for outcome in ((5.0, 4096), "data decide")]
+    assert moved == [4096, 1 << 20]
