@@ -85,9 +85,7 @@ def calibrate(
         try:
             compared = calibrating.calibrate(pool, store, chip, problems, times, _say)
         except CannotMeasureError as error:
-            raise InvalidInputError(
-                f"{error}: run the same command when the TPU is free"
-            ) from error
+            raise InvalidInputError(f"{error}: give another --device, or wait for this") from error
         except KeyboardInterrupt:
             shared.say_interrupted(len(store.calibration(chip, toolchain)), str(store), "time")
         rows = store.calibration(chip, toolchain) if compared else []

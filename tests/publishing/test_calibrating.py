@@ -155,7 +155,7 @@ def test_a_device_that_opens_for_nothing_ends_it_and_an_interrupted_run_goes_on(
             raise KeyboardInterrupt
         return Device.ask(self, request, limit_s)
 
-    assert_one_sentence(run(busy), "the accelerator is busy: run the same command when the TPU is")
+    assert_one_sentence(run(busy), "the accelerator is busy: give another --device, or wait for")
     stopped = run(interrupted)
     assert (stopped.returncode, (tmp_path / "t.json").exists()) == (130, False)
     assert re.search(
