@@ -22,7 +22,7 @@ from autotune.compiling.child.verify.compare import Difference, compare, errors_
 from autotune.compiling.child.verify.grids import in_float32, without_maximum
 from autotune.compiling.child.verify.interpreter import EAGER, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import Change, special, values
-from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
+from autotune.compiling.child.verify.tolerance import MOST_NATURAL, NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.evidence import FailedCheck, ProofLevel
@@ -87,8 +87,7 @@ class ReducedCase:
         """As the kernel says: outputs that nobody reads, and whether it does without checks."""
         unread = self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
         unchecked = any(call.is_unchecked for call in self._calls)
-        memory = {} if remains is None else remains
-        return Run(seed, dmas, unread, level, unchecked, memory)
+        return Run(seed, dmas, unread, level, unchecked, {} if remains is None else remains)
 
     @property
     def work(self) -> float:
@@ -104,8 +103,7 @@ class ReducedCase:
     def can_overflow(self) -> bool:
         """Whether the reference takes a maximum, and the declaration gives no numbers that hang
         together."""
-        has_reference = self.kernel.reference is not None
-        return has_reference and "reduce_max" in self.primitives and not self._hang_together
+        return bool(self.reference) and "reduce_max" in self.primitives and not self._hang_together
 
     def compared(self, run: Run, meter: WorkMeter) -> Difference:
         """With the numbers of the run's seed. Raises as ``interpreter.outputs`` does."""
@@ -119,16 +117,15 @@ class ReducedCase:
             is_special, given = False, self._given(run.seed)
             expected = self._expected(given, run, meter)
         results = self._interpreted(self._build, given, run, meter=meter)
-        inputs = [array.dtype for array in given]
         natural = self._natural_errors(given, expected)
         others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)
         allowed_errors = partial(tolerance.allowed_errors, has_reference=self.reference is not None)
         allowed = [
-            allowed_errors([*inputs, want.dtype], self._length, usual, *more)
+            allowed_errors([a.dtype for a in (*given, want)], self._length, usual, *more)
             for want, usual, *more in zip(expected, natural, *others, strict=True)
         ]
-        if is_special:  # equal numbers are rounded alike: the mean is of random ones
-            allowed = [each._replace(mean_share=0.0) for each in allowed]
+        if is_special:
+            allowed = self._of_equal_numbers(allowed, given, expected)
         difference = compare(results, expected, allowed)
         nan_shares = [np.isnan(a.astype(np.float64)).mean() for a in expected if a.size]
         if not difference.check and max(nan_shares, default=0.0) > _MOST_NAN:
@@ -195,16 +192,14 @@ class ReducedCase:
         if self.reference is not None:
             return _outputs(self.reference, given)
         config = fitting_default(self.kernel, self.problem, self.chip)
-        build = original_build(self.kernel)
         plain = self.run(0, EAGER, run.level)
         try:
-            default = partial(build, self.problem, config)
+            default = partial(original_build(self.kernel), self.problem, config)
             return self._interpreted(default, given, plain, meter=meter)
         except (NotRunError, WrongRunError) as error:
             self._interpreted(self._build, given, run, meter=meter)  # its own faults first
-            raise NotRunError(
-                f"the default config {config} to compare with (declare a `reference`): {error}"
-            ) from error
+            reason = f"the default config {config} to compare with (declare a `reference`): {error}"
+            raise NotRunError(reason) from error
 
     def _build(self) -> Callable[..., Any]:
         return self.kernel.build(self.problem, self.config)
@@ -225,12 +220,24 @@ class ReducedCase:
         results = _outputs(self.baseline, given)
         return [errors_of(got, want) for got, want in zip(results, expected, strict=True)]
 
-    def _own_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[Errors]:
+    def _own_errors(
+        self, given: Sequence[Any], expected: Sequence[Any], times: float = _OWN
+    ) -> list[Errors]:
         """What the reference rounds to half the bits, and does not where it has all of them."""
         with suppress(Exception):
             pairs = zip(expected, _outputs(self.wider, given), strict=True)
-            return [errors_of(want, exact.astype(want.dtype), _OWN) for want, exact in pairs]
+            return [errors_of(want, exact.astype(want.dtype), times) for want, exact in pairs]
         return [NO_ERRORS] * len(expected)
+
+    def _of_equal_numbers(
+        self, allowed: Sequence[Errors], given: Sequence[Any], expected: Sequence[Any]
+    ) -> list[Errors]:
+        """They are rounded alike: the mean is of random ones. A kernel may scale arguments first,
+        as queries by log2(e): an element may be off as far as if all were a rounding larger."""
+        units = [1.0 + tolerance.unit_roundoff([x.dtype]) for x in given]
+        wide = [x.astype("f4") * by if by > 1.0 else x for x, by in zip(given, units, strict=True)]
+        pairs = zip(allowed, self._own_errors(wide, expected, 1.0), strict=True)
+        return [Errors(max(each.share, min(off.share, MOST_NATURAL)), 0.0) for each, off in pairs]
 
 
 def fitting_default(kernel: Kernel, problem: Problem, chip: Chip | None) -> Config:

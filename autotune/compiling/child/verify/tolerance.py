@@ -27,7 +27,7 @@ _NATURAL = 2.0
 _BOTH = 2.0  # a default config that is the standard rounds as much as what is compared with it
 # An error of one element of the baseline is allowed everywhere: where that is this large, it must
 # not hide an element that was never written, which is off by about half.
-_MOST_NATURAL = 0.1
+MOST_NATURAL = 0.1
 _MOST_TIMES = 4.0  # what is allowed without
 
 # What is scaled by the largest number of a block and rounded to a few bits is off by up to half a
@@ -74,7 +74,7 @@ def allowed_errors(
     usual = natural or NO_ERRORS
     least = _ROUNDINGS * unit + walk
     allowed = Errors(
-        share=max(least, min(_NATURAL * usual.share, _MOST_TIMES * least, _MOST_NATURAL)),
+        share=max(least, min(_NATURAL * usual.share, _MOST_TIMES * least, MOST_NATURAL)),
         mean_share=max(rounded, _NATURAL * usual.mean_share),
     )
     return Errors(*map(max, zip(allowed, *others, strict=True)))

@@ -71,17 +71,22 @@ def test_numbers_that_the_reference_does_not_bear_are_replaced_before_a_kernel_r
     assert verdict.ok is True, verdict
 
 
-def test_equal_numbers_are_rounded_alike():
+def steep(x):
+    return jnp.exp(22 * top(jnp.abs(x), jnp.sum) / jnp.maximum(top(x, jnp.count_nonzero), 1))
+
+
+@pytest.mark.parametrize("after", [jnp.positive, steep])
+def test_equal_numbers_are_rounded_alike(after):
     """The mean error of a kernel that rounds twice is that of random numbers: one half, 1 and 2 are
-    off by nearly the most both times."""
+    off by nearly the most both times. Their sum is, too, and what is steep of it."""
     first, second = 1 + 40.49 / 128, (1 + 0.49 / 128) / (1 + 40 / 128)
 
     def body(x, out):
         once = (x[...].astype(jnp.float32) * first).astype(jnp.bfloat16)
-        out[...] = (once.astype(jnp.float32) * second).astype(jnp.bfloat16)
+        out[...] = after(once.astype(jnp.float32) * second).astype(jnp.bfloat16)
 
     def exact(x):
-        return (x.astype(jnp.float32) * (first * second)).astype(jnp.bfloat16)
+        return after(x.astype(jnp.float32) * (first * second)).astype(jnp.bfloat16)
 
     verdict = checked(kernel(by_hand(body, dtype=jnp.bfloat16), exact, "bfloat16"))
     assert verdict.ok is True, verdict
