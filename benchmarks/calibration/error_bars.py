@@ -115,7 +115,8 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
     kernels, plain = _of_kernels(given), [row for row in given if not _is_kernel(row)]
     called = [Timed(row["chip"], {_pattern(row): 1.0}, error_of(row)) for row in kernels]
     kinds = [_of_xla(row, chosen.operation_us) for row in plain]
-    bars = constants.bars()
+    bars, causes = constants.bars(), len({cause(family(row)) for row in plain})
+    wider = chosen.xla * of_few(max(1, causes))
     data = {
         "resolution": bars["resolution"],
         "kernels": _table(called, chosen.kernels, "kernels that are called so"),
@@ -123,7 +124,7 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
             "value": {chip: _widths(families) for chip, families in saved.items()},
             "source": f"nine of ten errors of kernels that are not in these rows: {_WHERE}",
         },
-        "XLA": _everywhere(kinds, chosen.xla, "times"),
+        "XLA": _everywhere(kinds, wider, f"as only {causes} different families tell, times"),
         "timed_kinds": {
             "value": [*_kinds(kinds)],
             "source": f"of what a row or more of {len(plain)} spend their time on: {_WHERE}",
@@ -136,9 +137,7 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
     }
     more = never_seen(_joined(saved, kernels), kernels) if kernels else bars
     few = of_few(max(1, len(_kinds(kinds))))
-    new_kind = _everywhere(
-        kinds, few * chosen.xla, f"as only {len(_kinds(kinds))} kinds tell, times"
-    )
+    new_kind = _everywhere(kinds, few * wider, f"as only {len(_kinds(kinds))} kinds tell, times")
     return more | data | {"other": bars["other"] | more["other"] | {"new kind": new_kind}}
 
 
@@ -146,7 +145,7 @@ def _everywhere(rows: Sequence[Timed], factor: float, why: str) -> dict[str, Any
     """One bar of XLA on all chips: by chip, by kind or by both it is wider, to hold as often."""
     wide = nine_of_ten((row.error, 1.0) for row in rows) if rows else 0.0
     source = f"nine of ten of {len(rows)} rows, {why} {factor:.3g}: {_WHERE}"
-    return {"value": _up(factor * wide, 3), "source": source}
+    return {"value": _up(factor * wide, 4), "source": source}
 
 
 def _widths(families: Mapping[str, Sequence[float]]) -> dict[str, float]:

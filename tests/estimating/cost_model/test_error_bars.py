@@ -98,7 +98,7 @@ def test_a_file_makes_it_only_wider_and_is_named():
 
 
 def test_kernel_and_xla_each_take_the_wider_bar():
-    e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.08)
+    e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.07)
     wide = with_measured_bars(e, bars(rows(2, 3, off=0.4)), "v5e")
     assert wide.error == pytest.approx((8 * 0.4 + 2 * constants.xla_error("v5e")) / 10)
     unsure = replace(e, error=(8 * constants.kernel_error("v5e") + 2 * 1.0) / 10)  # a sort in XLA
