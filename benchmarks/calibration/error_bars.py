@@ -293,9 +293,8 @@ def _pattern(row: Row) -> str:
 
 def never_seen(errors: Families, rows: Sequence[Row]) -> dict[str, Any]:
     """The bar of kernels of other families, and what makes it wider: what no given row shows."""
-    by_cause = [_by_cause(families) for families in errors.values()]
-    causes = len({name for families in by_cause for name in families})
-    wide = max(map(width, by_cause)) * of_few(causes)
+    causes = len({cause(name) for families in errors.values() for name in families})
+    wide = max(map(width, errors.values())) * of_few(causes)
     return {
         "shown": {
             chip: {
@@ -323,8 +322,8 @@ def never_seen(errors: Families, rows: Sequence[Row]) -> dict[str, Any]:
         "other": {
             "never seen": {
                 "value": round(wide, 3),
-                "source": f"the widest of a chip, what computes the same as one family, times "
-                f"{of_few(causes):.3g} as only {causes} such tell of it: {_WHERE}",
+                "source": f"the widest of a chip, times {of_few(causes):.3g} as only {causes} "
+                f"different families tell of it: {_WHERE}",
             },
             "step": {
                 "value": round(_short_steps(rows), 3),
@@ -347,13 +346,6 @@ def of_few(families: int) -> float:
 
     tail = (1 + SHARE) / 2
     return float(t.ppf(tail, families) / norm.ppf(tail))
-
-
-def _by_cause(families: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    return {
-        name: [error for each in own for error in families[each]]
-        for name, own in grouped(families, cause).items()
-    }
 
 
 def cause(family: str) -> str:
