@@ -70,7 +70,7 @@ SAYS = {
     ),
     "guides/service.md": ("answer: exact",),
     "guides/questions.md": (
-        "WRONG +2 +block_rows=256",
+        r"WRONG +2 +(block_rows=)?256",
         r"1: .* 7\d\d\.\d µs",
         r"gradient: \(512, 1024\)",
     ),
