@@ -32,7 +32,7 @@ WORTH_SHARE = 0.05  # of the time: less than most error bars
 ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, LINKS, XLA = PARTS = tuple(TimePart)
 
 CORE = (ISSUE, SCALAR, MATRIX, LANES)
-GROWING = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY)  # what larger blocks make smaller
+GROWING = (*CORE, HBM, LATENCY)  # what larger blocks make smaller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

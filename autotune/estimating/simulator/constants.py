@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.explanation import ISSUE, LANES, MATRIX, SCALAR
+from autotune.domain.explanation import CORE
 from autotune.domain.key import Chip
 from autotune.estimating.simulator.outcome import UnfitError
 
@@ -142,7 +142,7 @@ def error_bar(
     known += 0.0 if is_fitted else _bar("other", "toolchain")
     missing_us = _hardware()[chip].get("missing_step_cycles", {"value": 0})["value"]
     missing_us *= steps / load(chip).clock_hz * 1e6
-    core_us = sum(parts_us.get(part, 0.0) for part in (ISSUE, SCALAR, MATRIX, LANES)) or math.inf
+    core_us = sum(parts_us.get(part, 0.0) for part in CORE) or math.inf
     return known + missing_us / core_us if missing_us < core_us else None
 
 
