@@ -214,7 +214,8 @@ class _MatrixUnit:
 class _CrossLaneUnit:
     """One XLU: reductions and rotations one after the other; a transpose goes in and comes out
     row by row, and the next one goes in meanwhile. Units differ: since libtpu 0.0.48 the third of
-    three returns a reduction 24 cycles before the others."""
+    three returns a reduction, a rotation or a permutation 24 cycles before the others. To set the
+    pattern of permutations takes no time."""
 
     reduce_latency: float
     free: float = 0.0
@@ -229,10 +230,13 @@ class _CrossLaneUnit:
             return self._pop(now, operation)
         if opcode.startswith("vxpose"):
             return self._transpose(now, operation, model)
+        if opcode.startswith("vset"):
+            return 0.0
         start = max(now, self.free)
         self.free = start + model.lane_cycles
         reduces = ".xlane" in opcode
-        latency = self.reduce_latency if reduces else model.rotate_latency
+        earlier = 0 if reduces else model.reduce_latency["xlu0"] - model.rotate_latency
+        latency = self.reduce_latency - earlier
         self.pushed[operation.name] = start + latency
         return max(0.0, start - now - model.lane_queue_cycles) if reduces else 0.0
 
