@@ -52,9 +52,9 @@ def ask_profiles(
 def profile_of(name: str, answer: Profiled, chip: ChipInfo) -> ConfigProfile:
     """With the times of XLA's operations."""
     runs = {each.kernel: each.runs or 1 for each in answer.schedule}
-    kernels_us = [call.us * runs.get(number, 1) for number, call in enumerate(answer.profiles)]
+    kernels = [(call.us * runs.get(number, 1), 0.0) for number, call in enumerate(answer.profiles)]
     lines = {each.name: each.line for each in answer.schedule}
-    around = xla_time(answer.schedule, kernels_us, chip).operations
+    around = xla_time(answer.schedule, kernels, chip).operations
     return ConfigProfile(
         name=name,
         calls=answer.profiles,

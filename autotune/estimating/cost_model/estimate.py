@@ -43,8 +43,9 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
     is_alone = len(estimates) == 1 and trace.runs == 1
     kernels = estimates[0] if is_alone else _together(trace, estimates)
     runs = [call.runs or 1 for call in trace.calls]
-    kernels_us = [e.time_us * n for e, n in zip(estimates, runs, strict=True)]
-    around = xla_time(compiled.schedule, kernels_us, chip)
+    moved = [_moved_bytes(made.simulation or {}) for made in compiled.calls]
+    taken = [(e.time_us * n, b * n) for e, b, n in zip(estimates, moved, runs, strict=True)]
+    around = xla_time(compiled.schedule, taken, chip)
     return Estimated(
         estimate=_with_xla(kernels, around),
         program=compiled.program,
@@ -67,12 +68,19 @@ def _core_us(run: Mapping[str, Any]) -> float:
     return float((run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6)
 
 
+def _moved_bytes(run: Mapping[str, Any]) -> int:
+    """By its DMAs, of one core."""
+    return int(run["hbm_bytes_read"] + run["hbm_bytes_written"])
+
+
 def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
     """The operation as a whole. Each part's error counts by its share of the time."""
     explained = kernels.explanation
     assert explained is not None
-    parts_us = (*explained.parts_us, (parts.XLA, around.time_us))
-    time_us = kernels.time_us + around.time_us
+    late_us = around.kernels_late_us
+    spent = ((part, us + late_us * (part == parts.HBM)) for part, us in explained.parts_us)
+    parts_us = (*spent, (parts.XLA, around.time_us))
+    time_us = kernels.time_us + late_us + around.time_us
     notes = list(kernels.notes)
     if around.unknown:
         names = ", ".join(around.unknown[:_MOST_LISTED])
@@ -81,7 +89,8 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
         notes.append(f"not timed: {', '.join(around.untimed)}, on other devices or SparseCores")
     error = None
     if kernels.error is not None and around.error is not None:
-        error = (kernels.error * kernels.time_us + around.error * around.time_us) / time_us
+        around_share = around.time_us / time_us
+        error = kernels.error * (1 - around_share) + around.error * around_share
     return replace(
         kernels,
         time_us=time_us,
@@ -176,7 +185,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     cores = roofline(replace(trace, runs=1, more=()), chip).cores
     hbm_bytes = sum(op.hbm_bytes for op in moved)
     if any(op.space in ("any", "hbm") for op in moved):  # what it needs of them is in its listing
-        hbm_bytes = (run["hbm_bytes_read"] + run["hbm_bytes_written"]) * cores
+        hbm_bytes = _moved_bytes(run) * cores
     explained = _explanation(trace, run, chip)
     limit = regime(run["parts"])
     return Estimate(
@@ -212,7 +221,7 @@ def _placed(trace: Trace, run: Mapping[str, Any]) -> set[int]:
 
 def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explanation:
     to_us, cycles = 1e6 / run["clock_hz"], run["parts"]
-    moved = run["hbm_bytes_read"] + run["hbm_bytes_written"], _placed(trace, run)
+    moved = _moved_bytes(run), _placed(trace, run)
     return Explanation(
         parts_us=tuple((part, cycles[part] * to_us) for part in parts.PARTS if part in cycles),
         roofline_us=physical_bound_us(trace, chip, *moved),

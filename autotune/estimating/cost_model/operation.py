@@ -34,6 +34,7 @@ _TURNS = 1000  # that a loop may well have whose length data decide
 _VECTOR_SLOTS = 4  # of a bundle (JAX's scaling book, "What is a TPU?"), from v4 to v7x
 _PREFETCHES = ("copy", "slice", "dynamic-slice")  # started ahead: between HBM and VMEM
 _HBM, _LINKS = "HBM", "links"
+Kernels = Sequence[tuple[float, float]]  # microseconds and bytes of HBM of each, all its runs
 # A SparseCore reads its command, its program and indices, one after the other, before any row.
 _OFFLOADED, _READS = "call-update", 4
 _RELAYOUT = re.compile(r"copy(?!-)|bitcast|transpose|reshape|sparse-core-data-format")
@@ -46,7 +47,8 @@ class XlaTime:
     ``unknown``: those that depend on data, in a loop or by themselves, where they could matter;
     ``untimed``: what waits for other devices, and kernels for SparseCores; ``by_kind``: the time by
     what operations do. ``error``: the error bar, as a share of the time; None where data decides
-    the time, SparseCores share in it or nothing is known of the chip."""
+    the time, SparseCores share in it or nothing is known of the chip. ``kernels_late_us``: what
+    kernels take more where HBM does not sustain its full rate."""
 
     time_us: float
     hbm_bytes: int
@@ -55,11 +57,12 @@ class XlaTime:
     untimed: tuple[str, ...]
     by_kind: Mapping[str, float]
     error: float | None
+    kernels_late_us: float
 
 
 class TimedOperation(NamedTuple):
     """What all runs of an operation take, and what of it nothing else hides. Of one that has a
-    start and a done it is the start."""
+    start and a done it is the start; of a kernel it is what it takes more than by itself."""
 
     operation: ScheduledOperation
     basis: Basis
@@ -67,16 +70,13 @@ class TimedOperation(NamedTuple):
     exposed_us: float
 
 
-def xla_time(
-    schedule: Sequence[ScheduledOperation], kernels_us: Sequence[float], chip: ChipInfo
-) -> XlaTime:
-    """``kernels_us``: of each call of the function, all its runs together."""
+def xla_time(schedule: Sequence[ScheduledOperation], kernels: Kernels, chip: ChipInfo) -> XlaTime:
     rates, taken = Rates(chip), longest_branches(schedule, Rates(chip))
     sparse = [operation for operation in taken if operation.on_sparse_cores]
     others = [o for o in taken if o.kernel is None and not o.on_sparse_cores]
     untimed = sparse + [o for o in others if o.transfer and o.transfer.route is not Route.HOST]
-    timed = timeline([o for o in taken if o not in untimed], rates, kernels_us)
-    shown = [each for each in timed if each.exposed_us > 0]
+    timed = timeline([o for o in taken if o not in untimed], rates, kernels)
+    shown = [each for each in timed if each.exposed_us > 0 and each.operation.kernel is None]
     waited = [
         OperationTime(
             name=each.operation.name,
@@ -91,7 +91,7 @@ def xla_time(
     time_us = start_us + sum(operation.time_us for operation in waited)
     by_kind = time_by_kind(shown)
     per_us = sum(operation.runs for operation in waited) / (time_us or 1.0)
-    whole_us = time_us - start_us + sum(kernels_us)
+    whole_us = time_us - start_us + sum(us for us, _ in kernels)
     unknown = tuple(
         operation.name
         for operation in others
@@ -107,6 +107,7 @@ def xla_time(
         untimed=tuple(o.name.partition(".")[0] if o in sparse else o.name for o in untimed),
         by_kind=by_kind,
         error=None if unknown or sparse else constants.xla_error(chip.chip.value, by_kind, per_us),
+        kernels_late_us=sum(each.exposed_us for each in timed if each.operation.kernel is not None),
     )
 
 
@@ -200,18 +201,15 @@ def longest_branches(
 
 
 def timeline(
-    schedule: Sequence[ScheduledOperation], rates: Rates, kernels_us: Sequence[float] = ()
+    schedule: Sequence[ScheduledOperation], rates: Rates, kernels: Kernels = ()
 ) -> list[TimedOperation]:
     """Each operation in order, kernels with times of their own apart."""
-    clock = _Clock(rates)
+    clock = _Clock(rates, kernels)
     for loop, turns in groupby(schedule, key=lambda operation: operation.loop):
         operations = list(turns)
         clock.enter(loop, operations)
         for operation in operations:
-            if operation.kernel is not None:
-                clock.now += kernels_us[operation.kernel]
-            else:
-                clock.run(operation)
+            clock.run(operation)
     return clock.timed
 
 
@@ -222,6 +220,7 @@ class _Clock:
     ``ends``: of what is on its way the way and the end, by the name of its start."""
 
     rates: Rates
+    kernels: Kernels
     now: float = 0.0
     strained: float = 0.0
     more: Iterator[float] = field(default_factory=lambda: iter(()))
@@ -232,18 +231,22 @@ class _Clock:
     def enter(self, loop: str, operations: Sequence[ScheduledOperation]) -> None:
         """Of operations that follow each other, or take turns in a ``loop``: a part of each leaves
         HBM to the next one, so no stream is as long as all turns of one together."""
-        timed = (o for o in operations if o.kernel is None and not o.on_sparse_cores)
-        whole = [o for o in timed if o.phase is Phase.WHOLE]
+        whole = [o for o in operations if o.phase is Phase.WHOLE and not o.on_sparse_cores]
         turns = max(1, min([_MOST_TURNS, *(o.runs for o in whole)])) if loop else 1
-        parts = [(self.rates.once(o)[1] * o.runs / turns, self._moves(o) / turns) for o in whole]
+        parts = [[us / turns for us in self._asked(operation)] for operation in whole]
         more = [0.0] * len(parts)
         for _ in range(turns):
             for number, (takes, moves) in enumerate(parts):
                 more[number] += self._sustained(takes, moves) - takes
         self.more = iter(more)
 
-    def _moves(self, operation: ScheduledOperation) -> float:
-        return operation.hbm_bytes * operation.runs / self.rates.one_way_bytes_per_us
+    def _asked(self, operation: ScheduledOperation) -> tuple[float, float]:
+        """How long all its runs take, and how long they keep HBM."""
+        us = self.rates.once(operation)[1] * operation.runs
+        moved = float(operation.hbm_bytes * operation.runs)
+        if operation.kernel is not None:
+            us, moved = self.kernels[operation.kernel]
+        return us, moved / self.rates.one_way_bytes_per_us
 
     def run(self, operation: ScheduledOperation) -> None:
         if operation.is_ahead:
@@ -251,17 +254,19 @@ class _Clock:
         if operation.on_sparse_cores:
             self.timed.append(TimedOperation(operation, Basis.NOTHING, 0.0, 0.0))
             return
-        basis, once_us = self.rates.once(operation)
-        takes = once_us * operation.runs
+        basis, (takes, moves) = self.rates.once(operation)[0], self._asked(operation)
         timed = TimedOperation(operation, basis, takes, takes)
-        if operation.phase is Phase.START:
+        if operation.kernel is not None:
+            self.now += takes
+            timed = TimedOperation(operation, basis, takes, next(self.more))
+        elif operation.phase is Phase.START:
             way = _way(operation.transfer)
             self.free[way] = max(self.free.get(way, 0.0), self.now) + takes
             late_us = self.rates.latency_us[operation.is_write] if operation.hbm_bytes else 0.0
             late_us *= _READS if operation.opcode == _OFFLOADED else 1
             self.ends[operation.name] = timed, way, self.free[way] + late_us * operation.runs
             return
-        if operation.phase is Phase.DONE:
+        elif operation.phase is Phase.DONE:
             if operation.awaits not in self.ends:
                 return
             begun, _, end = self.ends.pop(operation.awaits)
@@ -269,7 +274,7 @@ class _Clock:
             timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
         else:
             hides = operation.flops > 0 or operation.transfer is not None
-            takes = self._beside(takes, self._moves(operation), hides=hides)
+            takes = self._beside(takes, moves, hides=hides)
             takes += next(self.more)
             timed = timed._replace(busy_us=takes, exposed_us=takes)
         self.now += timed.exposed_us

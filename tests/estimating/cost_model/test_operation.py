@@ -26,12 +26,12 @@ DONE = operation("copy-done", opcode="copy", phase=Phase.DONE, awaits="copy-star
 
 def time_us(*schedule, kernel_us=100.0):
     """Beside the start of the program."""
-    return xla_time(schedule, [kernel_us], V5E).time_us - start_us()
+    return xla_time(schedule, [(kernel_us, 0)], V5E).time_us - start_us()
 
 
 def test_a_program_takes_its_time_to_start():
     """Products of 128 and 256 cubed on a real v7x take 0.14 and 0.25 us more than their fusions."""
-    assert xla_time([KERNEL], [100.0], V5E).time_us == start_us() == 0.2
+    assert xla_time([KERNEL], [(100.0, 0)], V5E).time_us == start_us() == 0.2
     assert xla_time([], [], V5E).time_us == 0
 
 
@@ -131,14 +131,27 @@ def test_a_long_stream_falls_to_what_hbm_of_v6e_sustains(streams_us, takes_us):
     assert xla_time(in_loop, [], v6e).time_us - start_us() == pytest.approx(busy_us, abs=1)
 
 
+def test_a_kernel_strains_hbm_as_operations_of_xla_do():
+    v6e = replace(V5E, chip=Chip.V6E, hbm_bytes_per_s=1_640_000_000_000)
+    moves = round(9_000 * Rates(v6e).one_way_bytes_per_us)
+    after = operation("after", simulated_us=9_000.0, hbm_bytes=moves)
+    made = xla_time([KERNEL, after], [(10_000.0, moves)], v6e)
+    # The kernel uses 1,200 of the 2,000 us that are saved.
+    assert made.time_us - start_us() == pytest.approx((9_000 - 800) / 0.78)
+    assert made.kernels_late_us == 0
+    alone = xla_time([KERNEL], [(10_000.0, 2 * moves)], v6e)
+    assert alone.kernels_late_us == pytest.approx((10_000 - 2_000) / 0.78 - 10_000)
+    assert xla_time([KERNEL], [(10_000.0, 2 * moves)], V5E).kernels_late_us == 0
+
+
 def test_only_what_matters_is_unknown():
     large = operation("large", undecided="m.py:7", simulated_us=0.1)
     small = operation("small", refusal="a scalar decides", hbm_bytes=moved(0.1))
-    assert xla_time([KERNEL, large, small], [100.0], V5E).unknown == ("large",)
+    assert xla_time([KERNEL, large, small], [(100.0, 0)], V5E).unknown == ("large",)
     refused = operation("refused", refusal="a scalar decides", hbm_bytes=moved(5))
-    assert xla_time([KERNEL, refused], [100.0], V5E).unknown == ("refused",)
+    assert xla_time([KERNEL, refused], [(100.0, 0)], V5E).unknown == ("refused",)
     often = replace(small, runs=20)
-    assert xla_time([KERNEL, often], [100.0], V5E).unknown == ("small",)
+    assert xla_time([KERNEL, often], [(100.0, 0)], V5E).unknown == ("small",)
 
 
 def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_expects():
