@@ -87,14 +87,20 @@ def calibrate(
         except CannotMeasureError as error:
             raise InvalidInputError(f"{error}: give another --device, or wait for this") from error
         except KeyboardInterrupt:
+            if given:
+                _say(f"interrupted: nothing of {file} is kept, the same command starts anew")
+                raise SystemExit(130) from None
             shared.say_interrupted(len(store.calibration(chip, toolchain)), str(store), "time")
         rows = store.calibration(chip, toolchain) if compared else []
     bars = measured_bars(rows)
     if here and not all(row.from_file for row in rows):
         output = output or Path(f"autotune-calibration-{chip}.json")
         shared.write_file(output, json.dumps(calibration_data(rows), indent=1) + "\n")
-        _say(f"the times are in {output}, which names no machine and no person: send it to us")
-        _say("calibrating was never tried on a real TPU: please tell us what you see")
+        _say(
+            f"the times are in {output}, which names no machine and no person: another machine "
+            f"takes them by `autotune calibrate --from {output}`"
+        )
+        _say("calibrating was never tried on a real TPU")
     if as_json:
         shared.print_json(
             {
@@ -127,7 +133,7 @@ def _read(file: Path) -> "list[MeasuredProgram]":
             raise InvalidInputError(f"{file} has more than {_MOST_BYTES >> 20} MiB")
         return calibration_rows(json.loads(text), str(file))
     except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = f"cannot be read, {error.strerror}" if isinstance(error, OSError) else "is no JSON"
         raise InvalidInputError(
-            f"{file} cannot be read, {reason}: give a file that --here wrote"
+            f"{file} {reason}: give a file of times, as `autotune calibrate --here` writes on a TPU"
         ) from error

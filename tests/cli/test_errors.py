@@ -72,8 +72,8 @@ explain matmul | the number of a trial is a whole number from 1, and a kernel ne
 check matmul --shape 8x8x8 | are for --against: records have their problems
 calibrate | say where the times come from: --here, or --from FILE
 calibrate --here | no TPU is attached to this machine: run this where one is, or give --from FILE
-calibrate --from no.json | cannot be read, No such file or directory: give a file that --here wrote
-calibrate --from bad.toml | bad.toml cannot be read, Expecting value
+calibrate --from no.json | no.json cannot be read, No such file or directory: give a file of times
+calibrate --from bad.toml | is no JSON: give a file of times, as `autotune calibrate --here` writes
 calibrate --from bad.toml --device 1 | or --from FILE without --write and --device
 db upgrade --db /proc/x | /proc/x cannot be created: No such file
 calibrate --from /dev/zero | /dev/zero has more than 16 MiB

@@ -10,6 +10,8 @@ import pytest
 
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.domain.problem import make_config
+from autotune_kernels.from_jax.flash_attention import DQ
+from autotune_kernels.from_jax.flash_attention import FORWARD as FLASH
 from autotune_kernels.from_jax.paged_attention import PAGED
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 
@@ -128,6 +130,9 @@ def test_megacore_needs_a_chip_with_two_cores():
         (RAGGED, "2x8x3x2x4x16x128", "q_heads=3 must be a multiple of kv_heads=2"),
         (RAGGED, "2x8x2x2x4x16x192", "head_dim=192 must be a multiple of 128"),
         (RAGGED, "2x8x6x3x4x16x128", "kv_heads=3 do not fill whole tiles"),
+        (FLASH, "1x8x1024x1000x128", "kv_len=1000 must be a multiple of 128"),
+        (FLASH, "1x8x1x1024x128", "q_len=1 must be at least 128"),
+        (DQ, "1x8x1000x1024x128", "q_len=1000 must be a multiple of 128"),
     ],
 )
 def test_impossible_problems_say_why(kernel, shape, sentence):

@@ -5,6 +5,7 @@ import json
 import random
 import re
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -165,3 +166,6 @@ def test_a_device_that_opens_for_nothing_ends_it_and_an_interrupted_run_goes_on(
     assert done.returncode == 0
     assert "1 of 2, vector_add: it is in the database\n2 of 2, vector_add, est" in done.stderr
     assert json.loads((tmp_path / "t.json").read_text())["schema"] == 1
+    monkeypatch.setattr(calibrating, "calibrate", mock.Mock(side_effect=KeyboardInterrupt))
+    stopped = autotune_here("calibrate", "--from", "t.json", cwd=tmp_path)
+    assert stopped.returncode == 130 and "nothing of t.json is kept" in stopped.stderr

@@ -14,6 +14,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 from autotune_kernels.from_jax import attention, versions
+from autotune_kernels.parts import not_multiple
 
 _MODULE = "flash_attention"
 _FORWARD_DEFAULT = {"block_q": 128, "block_k_major": 128, "block_k": 128, "block_b": 1}
@@ -117,6 +118,17 @@ def _reduced(problem: Problem) -> Problem:
     return problem.with_dims(batch=min(2, problem["batch"]), heads=min(2, problem["heads"]))
 
 
+def _check(problem: Problem) -> str | None:
+    """Where JAX refuses its own default. Rows of queries may end inside a block."""
+    if problem["q_len"] < 128:
+        return f"q_len={problem['q_len']} must be at least 128"
+    return not_multiple(problem, "kv_len", 128)
+
+
+def _check_backward(problem: Problem) -> str | None:
+    return not_multiple(problem, "q_len", 128) or not_multiple(problem, "kv_len", 128)
+
+
 def _axis(name: str, dim: str, *, cuts: bool) -> Axis:
     """A block size that divides a length; ``cuts``: the grid runs over it, not a loop inside."""
     return Axis(
@@ -171,6 +183,7 @@ FORWARD = _kernel(
     build=_build,
     reference=partial(_plain, convert=jnp.float32),
     baseline=_plain,
+    check=_check,
     doc="jax.experimental.pallas.ops.tpu.flash_attention, scaled by 1/sqrt(head_dim)",
 )
 
@@ -186,6 +199,7 @@ DKV = _kernel(
     build=partial(_backward, "_flash_attention_bwd_dkv", _DKV_BLOCKS),
     reference=partial(_plain_backward, _DKV, convert=jnp.float32),
     baseline=partial(_plain_backward, _DKV),
+    check=_check_backward,
     doc="gradients of keys and values of jax.experimental.pallas.ops.tpu.flash_attention",
 )
 
@@ -200,5 +214,6 @@ DQ = _kernel(
     build=partial(_backward, "_flash_attention_bwd_dq", _DQ_BLOCKS),
     reference=partial(_plain_backward, _DQ, convert=jnp.float32),
     baseline=partial(_plain_backward, _DQ),
+    check=_check_backward,
     doc="gradient of the queries of jax.experimental.pallas.ops.tpu.flash_attention",
 )

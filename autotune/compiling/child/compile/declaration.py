@@ -39,7 +39,8 @@ def _other_default(kernel: Kernel, problem: Problem) -> str | None:
         if axis.name in default and default[axis.name] not in known:
             return (
                 f"its default {axis.name}={default[axis.name]} is not among the choices of that "
-                f"axis for {problem}: {', '.join(map(str, known)) or 'there are none'}"
+                f"axis for {problem}: {', '.join(map(str, known)) or 'there are none'}; add it to "
+                "them, or have the declaration's `check` refuse such a problem"
             )
     return None
 
