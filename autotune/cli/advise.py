@@ -23,11 +23,10 @@ from autotune.wording.units import counted, micros
 @click.argument("kernel")
 @problem_options
 @click.option("--chip", help="TPU generation; default: the attached TPU.")
-@click.option(
+@shared.default_option(
     "--config",
     "text",
     default="default",
-    show_default=True,
     metavar="block_m=256,…",
     help="The kernel with these blocks, as for `estimate`.",
 )

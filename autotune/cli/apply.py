@@ -22,7 +22,7 @@ from autotune.wording.units import counted
 
 @click.command()
 @click.argument("repository", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Print the patch, and change nothing.")
+@shared.flag_option("--dry-run", help="Print the patch, and change nothing.")
 @click.option(
     "--model",
     metavar="FILE.py:FUNCTION",

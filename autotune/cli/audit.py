@@ -141,25 +141,22 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_USED, Reach.REFUSED)
 @click.command()
 @click.argument("table")
 @table_options
-@click.option(
+@shared.repeated_option(
     "--chip",
     "names",
-    multiple=True,
     required=True,
     help="Audit the rows for this TPU generation; may be given several times.",
 )
-@click.option(
+@shared.default_option(
     "--limit",
     default=0,
-    show_default=True,
     type=click.IntRange(min=0),
     help="Compile so many random rows of each table and chip.",
 )
-@click.option("--seed", default=0, show_default=True, help="Which rows are drawn.")
-@click.option(
+@shared.default_option("--seed", default=0, help="Which rows are drawn.")
+@shared.default_option(
     "--trials",
     default=0,
-    show_default=True,
     type=click.IntRange(min=0),
     help="Search the problem of each of these rows first, with so many trials.",
 )

@@ -22,7 +22,7 @@ _say = partial(echo, err=True)
 
 
 @click.command()
-@click.option("--here", is_flag=True, help="Time about fifty configs on the attached TPU.")
+@shared.flag_option("--here", help="Time about fifty configs on the attached TPU.")
 @click.option(
     "--from",
     "file",

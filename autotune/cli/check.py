@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from autotune.cli import shared
 from autotune.cli.problems import problem_options
-from autotune.cli.shared import database_and_json, output_option, pool_options, ray_option
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
@@ -22,27 +22,24 @@ _FOLLOWED = ("workload", "retune", "xla")  # what is not for --against
 
 @click.command()
 @click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
-@click.option(
+@shared.repeated_option(
     "--jax",
     "releases",
-    multiple=True,
     metavar="VERSION",
     help="Check against this JAX, of an environment of `autotune env`; may be given several times.",
 )
-@click.option(
+@shared.repeated_option(
     "--python",
     "interpreters",
-    multiple=True,
     metavar="INTERPRETER",
     help="Check against the JAX of this interpreter; may be given several times.",
 )
 @click.option(
     "--from", "made_with", metavar="jax=VERSION", help="Only records made with this version."
 )
-@click.option(
+@shared.repeated_option(
     "--chip",
     "chips",
-    multiple=True,
     help="Check on this TPU generation, not on the record's own; may be given several times.",
 )
 @click.option(
@@ -57,21 +54,19 @@ _FOLLOWED = ("workload", "retune", "xla")  # what is not for --against
     metavar="FILE",
     help="Only the problems of this workload, as `autotune tune` takes it.",
 )
-@click.option(
+@shared.flag_option(
     "--verify",
-    is_flag=True,
     help="Run the gate on what still holds, and publish it for the new toolchain; with --against "
     "on both sources.",
 )
-@click.option("--retune", is_flag=True, help="Search what is broken, slower or needs a limit.")
-@click.option(
+@shared.flag_option("--retune", help="Search what is broken, slower or needs a limit.")
+@shared.default_option(
     "--trials",
     default=DEFAULT_TRIALS,
-    show_default=True,
     type=click.IntRange(min=1),
     help="Of each search of --retune.",
 )
-@click.option("--xla", is_flag=True, help="Ask also what plain XLA takes there: in --json.")
+@shared.flag_option("--xla", help="Ask also what plain XLA takes there: in --json.")
 @click.option(
     "--against",
     metavar="REVISION|BUNDLE|URL",
@@ -86,11 +81,11 @@ _FOLLOWED = ("workload", "retune", "xla")  # what is not for --against
     help="What exit code 1 is for, beside a wrong result; default: all that is broken, needs a "
     "limit, is slower or loses to the default.",
 )
-@output_option("--markdown", help="Also write a table for people.")
-@output_option("--junit", help="Also write JUnit XML.")
-@ray_option
-@pool_options
-@database_and_json
+@shared.output_option("--markdown", help="Also write a table for people.")
+@shared.output_option("--junit", help="Also write JUnit XML.")
+@shared.ray_option
+@shared.pool_options
+@shared.database_and_json
 def check(
     releases: tuple[str, ...],
     interpreters: tuple[str, ...],

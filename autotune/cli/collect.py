@@ -51,10 +51,10 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 @click.command()
 @click.argument("model", required=False, metavar="[MODULE:FUNCTION]")
 @problem_options
-@click.option(
-    "--chip", "chips", multiple=True, help="For the workload; the model is traced for the first."
+@shared.repeated_option(
+    "--chip", "chips", help="For the workload; the model is traced for the first."
 )
-@click.option("--from-misses", is_flag=True, help="Take what was asked for and nobody has tuned.")
+@shared.flag_option("--from-misses", help="Take what was asked for and nobody has tuned.")
 @click.option("--url", metavar="URL", help="Misses of this service, not a database.")
 @click.option(
     "--from-hlo",

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError
 
 import click
 
-from autotune.cli.shared import database_and_json, interpreter_options, print_json
+from autotune.cli.shared import database_and_json, flag_option, interpreter_options, print_json
 from autotune.compiling.environments.environment import (
     CannotCompile,
     environments,
@@ -216,7 +216,7 @@ def service(url: str) -> Finding:
 
 @click.command()
 @click.option("--url", metavar="URL", help="Look at this service too.")
-@click.option("--quick", is_flag=True, help="Compile nothing.")
+@flag_option("--quick", help="Compile nothing.")
 @interpreter_options
 @database_and_json
 def doctor(url: str | None, quick: bool, python: str, database: str | None, as_json: bool) -> None:

@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.cli import shared
 from autotune.cli.estimate import Explained, differing_rows, print_breakdown
 from autotune.cli.problems import problem_options, source_change, wanted_problem
 from autotune.cli.profile import Format, checked, output_options, profile_data, write
-from autotune.cli.shared import (
-    check_writable,
-    chip_named,
-    database_and_json,
-    interpreter_options,
-    one_compiler,
-    open_database,
-)
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
@@ -51,20 +44,17 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Compile again, and write the first and last grid steps as a trace for ui.perfetto.dev.",
 )
-@click.option(
+@shared.flag_option(
     "--source",
     "by_line",
-    is_flag=True,
     help="Compile again, and say which lines of its source the time goes to.",
 )
-@click.option(
+@shared.flag_option(
     "--keep",
-    is_flag=True,
     help="Also keep what --source says: the page of the trial on the dashboard shows it.",
 )
-@click.option(
+@shared.flag_option(
     "--around",
-    is_flag=True,
     help="Also compile the next values of each axis that no trial changes alone, as trials.",
 )
 @click.option(
@@ -72,11 +62,11 @@ if TYPE_CHECKING:
     metavar="FILE.py:NAME",
     help="For --trace, --source and --around: where the kernel is, if it is not in the catalogue.",
 )
-@interpreter_options
+@shared.interpreter_options
 @output_options
 @problem_options
 @click.option("--chip", help="For a KERNEL: the TPU generation; default: that searched last.")
-@database_and_json
+@shared.database_and_json
 def explain(
     trial: str,
     other: int | None,
@@ -105,7 +95,7 @@ def explain(
             "needs --shape or --args"
         )
     by_line = any((by_line, keep, form.is_file, output))
-    trace = trace and check_writable(trace)
+    trace = trace and shared.check_writable(trace)
     output = checked(form, output)
     again = trace is not None or by_line
     if not (again or around) and (kernel or python != sys.executable):
@@ -113,8 +103,8 @@ def explain(
             "--jax, --python and --kernel are for compiling: add --source, --around or --trace FILE"
         )
     silent = form is Format.JSON or (form.is_file and output is None)
-    with open_database(database, create=False) as store:
-        stored = _stored(store, trial, other, words, chip_named(chip))
+    with shared.open_database(database, create=False) as store:
+        stored = _stored(store, trial, other, words, shared.chip_named(chip))
         refs = _refs(store, stored, kernel) if again or around else []
         if around:
             _try_around(store, stored, refs, python, silent)
@@ -131,7 +121,7 @@ def explain(
     is_drawn = bool(trace or keep or form.is_drawn)
     named = _profiles(stored, refs, python, silent, is_drawn) if again else []
     if keep:
-        with open_database(database, create=False) as store:
+        with shared.open_database(database, create=False) as store:
             for each, config in zip(stored, named, strict=True):
                 store.profiles.save(each.id, config)
     data = {
@@ -327,7 +317,7 @@ def _try_around(
 
     if len(stored) > 1:
         raise InvalidInputError("--around is of one trial: leave the other out")
-    with one_compiler(python) as pool:
+    with shared.one_compiler(python) as pool:
         try_around(store, pool, stored[0], refs[0], _say(silent))
 
 
@@ -350,7 +340,7 @@ def _profiles(
     from autotune.wording.profile import estimate_change
 
     say = _say(silent)
-    with one_compiler(python) as pool:
+    with shared.one_compiler(python) as pool:
         named = profiles_again(pool, trials, refs, STEPS * is_drawn, say)
     for trial, config in zip(trials, named, strict=True):
         if line := estimate_change(trial.id, trial.estimate, config):

@@ -28,11 +28,10 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
+@shared.default_option(
     "--format",
     "form",
     default=_BUNDLE,
-    show_default=True,
     metavar="FORMAT",
     help="bundle, maxtext, json or csv. tokamax, tpu-inference, jax-rpa or sglang-jax: a "
     "patch of the tables that are installed for --python.",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("kernel", required=False)
 @click.option("--chip", help="Only this TPU generation.")
 @shared.limit_option
-@click.option("--trials", is_flag=True, help="List every trial of each key.")
+@shared.flag_option("--trials", help="List every trial of each key.")
 @problem_options
 @shared.database_and_json
 def history(

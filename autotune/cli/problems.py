@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from autotune.cli.shared import one_compiler
+from autotune.cli.shared import one_compiler, repeated_option
 from autotune.declaring.calls.text import call_of, called, with_contents
 from autotune.declaring.discovery import catalogue, find_kernel
 from autotune.declaring.fingerprint import fingerprint
@@ -40,10 +40,9 @@ def problem_options(command: F, *, several: bool = False) -> F:
         help="All of the problem at once: how a function is called, or sizes, dtype and options "
         "of a declaration. i32[16]@lengths.npy has the integers of a file in it.",
     )
-    @click.option(
+    @repeated_option(
         "--option",
         "options",
-        multiple=True,
         metavar="NAME=VALUE",
         help="A static option or argument, beside --shape; may be given several times.",
     )
@@ -73,10 +72,9 @@ def problem_options(command: F, *, several: bool = False) -> F:
 
 def configs_option(note: str) -> Callable[[F], F]:
     """``--config``, as ``texts``, for a command that takes single configs of a kernel."""
-    return click.option(
+    return repeated_option(
         "--config",
         "texts",
-        multiple=True,
         metavar="block_m=256,…",
         help=f"{note} [default: default]",
     )

@@ -50,9 +50,8 @@ class Format(StrEnum):
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--format`` as ``form``, ``--output`` and ``--unfold``; ``--json`` is a format as well."""
 
-    @click.option(
+    @shared.flag_option(
         "--unfold",
-        is_flag=True,
         help="In a table: also the lines of other files, below the lines that call them.",
     )
     @output_option("--output", help="Write the profile there instead of to the terminal.")

@@ -49,6 +49,10 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
+flag_option = partial(click.option, is_flag=True)
+default_option = partial(click.option, show_default=True)
+repeated_option = partial(click.option, multiple=True)
+
 database_option = click.option(
     "--db",
     "database",
@@ -56,12 +60,11 @@ database_option = click.option(
     help="Database; default $AUTOTUNE_DATABASE_URL, or the URL in the file "
     "$AUTOTUNE_DATABASE_URL_FILE, else a file in your data directory.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = flag_option("--json", "as_json", help="Print JSON.")
 database_and_json = together(json_option, database_option)
-limit_option = click.option(
+limit_option = default_option(
     "--limit",
     default=20,
-    show_default=True,
     type=click.IntRange(1, 10_000),
     help="List so many at most.",
 )
@@ -71,9 +74,8 @@ output_option = partial(  # of a file that is written
     type=click.Path(path_type=Path),
     callback=lambda _context, _option, file: file and check_writable(file),
 )
-accept_claimed_option = click.option(
+accept_claimed_option = flag_option(
     "--accept-claimed",
-    is_flag=True,
     help="Also claims, where nothing is proven: pushed, and verified by who pushed it alone.",
 )
 
@@ -108,10 +110,9 @@ def _takes_flags(command: F) -> F:
     """Options of the TPU compiler, those of this process among them, as ``flags``, the text of
     ``autotune.domain.compiler_options``."""
 
-    @click.option(
+    @repeated_option(
         "--compiler-option",
         "flag",
-        multiple=True,
         metavar="NAME=VALUE",
         help="Compile with this option of the TPU compiler, beside those in LIBTPU_INIT_ARGS and "
         "XLA_FLAGS; may be given several times.",
@@ -131,28 +132,25 @@ def _takes_flags(command: F) -> F:
 
 pool_options = together(  # what ``new_pool`` takes beside the interpreter
     _takes_flags,
-    click.option(
+    default_option(
         "--candidate-memory",
         default=CANDIDATE_MEMORY_GIB,
-        show_default=True,
         metavar="GIB",
         type=click.FloatRange(min=1),
         help="Kill a compiler that holds more memory than this.",
     ),
-    click.option(
+    default_option(
         "--candidate-timeout",
         default=CANDIDATE_LIMIT_S,
-        show_default=True,
         metavar="SECONDS",
         type=click.FloatRange(min=1),
         help="Kill a compiler that takes longer for one config, beside waiting for a processor.",
     ),
-    click.option(
+    default_option(
         "--compilers",
         envvar="AUTOTUNE_COMPILERS",
         show_envvar=True,
         default=2,
-        show_default=True,
         type=click.IntRange(1, 64),
         help="Compiler processes side by side.",
     ),
@@ -180,25 +178,22 @@ def interpreter_of(jax: str, ray: str | None = None) -> str:
 
 
 measuring_options = together(  # ``measure`` (whether), ``device`` and ``measure_seconds``
-    click.option(
+    default_option(
         "--measure-seconds",
         default=120.0,
-        show_default=True,
         metavar="SECONDS",
         type=click.FloatRange(min=1),
         help="Stop timing after this time.",
     ),
-    click.option(
+    default_option(
         "--device",
         default=0,
-        show_default=True,
         type=click.IntRange(min=0),
         help="Which of the attached devices is measured on.",
     ),
-    click.option(
+    default_option(
         "--measure",
         default="auto",
-        show_default=True,
         type=click.Choice(["auto", "never"]),
         callback=lambda _context, _option, value: value == "auto",
         help="Time the finalists where a TPU of this generation is attached.",
@@ -238,22 +233,19 @@ def plan_options(command: F) -> F:
 
     given = together(
         measuring_options,
-        click.option(
+        flag_option(
             "--allow-unverified",
-            is_flag=True,
             help="Publish a winner that could not be verified; it carries the label.",
         ),
-        click.option("--seed", default=0, show_default=True, help="Of what is chosen at random."),
-        click.option(
+        default_option("--seed", default=0, help="Of what is chosen at random."),
+        flag_option(
             "--full",
-            is_flag=True,
             help="Go on to --trials, even if nothing faster is predicted to be left. More trials "
             "than the default do so, too.",
         ),
-        click.option(
+        default_option(
             "--trials",
             default=DEFAULT_TRIALS,
-            show_default=True,
             type=click.IntRange(min=1),
             help="Stop when a problem has this many trials on a chip, earlier runs included.",
         ),

@@ -2,12 +2,12 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click
 
@@ -45,7 +45,7 @@ workload_and_args = shared.together(
 @click.command()
 @click.argument("function", required=False)
 @workload_and_args
-@click.option("--chip", "chips", multiple=True, help="May be given several times: side by side.")
+@shared.repeated_option("--chip", "chips", help="May be given several times: side by side.")
 @click.option(
     "--topology",
     metavar="2x4|2x2x1",
@@ -64,26 +64,23 @@ workload_and_args = shared.together(
     help="Before and after: also with the tuned configs of this source, as AUTOTUNE_SOURCE. Of a "
     "workload by default with those of your database.",
 )
-@click.option(
+@shared.default_option(
     "--budget",
     type=Duration(),
     default="5m",
-    show_default=True,
     help="Stop the compiler after this time (90s, 20m): what it has not compiled by then is timed "
     "by its FLOPs and bytes.",
 )
-@click.option(
+@shared.repeated_option(
     "--jax",
     "releases",
-    multiple=True,
     metavar="VERSION",
     help="Compile with this JAX, of an environment of `autotune env`. Given several times, the "
     "first is before, and what each other one changes is said.",
 )
-@click.option(
+@shared.repeated_option(
     "--python",
     "interpreters",
-    multiple=True,
     metavar="INTERPRETER",
     help="The same with the JAX of this interpreter (3.11+).",
 )
@@ -219,7 +216,7 @@ class StepQuestion:
             where = chip.value if len(ways) == 1 else f"{chip} with {python}"
             # A compiler of its own: what a module makes when it is imported is for one slice.
             with (
-                environment_variable(ENVIRONMENT, source),
+                patch.dict(os.environ, {ENVIRONMENT: source}),
                 shared.new_pool(**pool, python=python) as compiler,
                 StepProgress(silent=silent) as progress,
             ):
@@ -286,20 +283,6 @@ def _searched() -> str | None:
     except AutotuneError:
         return None
     return place
-
-
-@contextmanager
-def environment_variable(name: str, value: str) -> Iterator[None]:
-    """With another value of a variable, for the processes that are started meanwhile."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _prices(file: Path | None) -> dict[Chip, float]:

@@ -18,10 +18,9 @@ def token() -> None:
 
 @token.command()
 @click.option("--name", required=True, help="Stands beside everything that is written with it.")
-@click.option(
+@shared.default_option(
     "--role",
     default=WRITER,
-    show_default=True,
     type=click.Choice(ROLES),
     help="What it may do: read, write as well, or administer as well.",
 )

@@ -9,10 +9,11 @@ from contextlib import chdir, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from autotune.cli.collect import calls_of
 from autotune.cli.shared import write_file
-from autotune.cli.step import StepQuestion, environment_variable
+from autotune.cli.step import StepQuestion
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import Collected
 from autotune.domain.errors import AutotuneError, InvalidInputError
@@ -89,7 +90,8 @@ class TracedModel(NamedTuple):
         try:
             here = Path(moved(Path.cwd()))
             here = here if here.is_dir() else project  # a copy has no hidden folders
-            with environment_variable("PYTHONPATH", os.pathsep.join(paths)), chdir(here):
+            surroundings = {"PYTHONPATH": os.pathsep.join(paths)}
+            with patch.dict(os.environ, surroundings), chdir(here):
                 return calls_of(ref, words, chip, python, likely=likely)
         except AutotuneError as error:
             return Collected([], [], str(error))

@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("workload", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--chip", "chips", multiple=True, help="Instead of those in the file.")
-@click.option(
+@shared.repeated_option("--chip", "chips", help="Instead of those in the file.")
+@shared.repeated_option(
     "--jax",
-    multiple=True,
     metavar="VERSION",
     help="Compile with the JAX of an environment of `autotune env` instead of those in the file; "
     "may be given several times.",
@@ -227,10 +226,9 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 @click.command()
 @click.argument("kernel")
 @partial(problem_options, several=True)
-@click.option(
+@shared.repeated_option(
     "--chip",
     "chips",
-    multiple=True,
     help="TPU generation, default the attached TPU; may be given several times.",
 )
 @shared.plan_options
@@ -242,43 +240,38 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 )
 @shared.ray_option
 @shared.compiler_options
-@click.option(
+@shared.default_option(
     "--method",
     default="gp",
-    show_default=True,
     type=click.Choice(["gp", "tpe", "random"]),
     help="How candidates are proposed.",
 )
-@click.option(
+@shared.repeated_option(
     "--start-from",
     "starts",
-    multiple=True,
     metavar="block_m=256,…",
     help="Try this config right after the default, and compare the winner with it; as --config of "
     "`autotune estimate`.",
 )
-@click.option(
+@shared.repeated_option(
     "--fix",
     "fixed",
-    multiple=True,
     metavar="AXIS=VALUE",
     help="Search with this value of an axis only.",
 )
-@click.option(
-    "--only", multiple=True, metavar="AXIS=A,B,…", help="Search with these values of an axis only."
+@shared.repeated_option(
+    "--only", metavar="AXIS=A,B,…", help="Search with these values of an axis only."
 )
-@click.option(
+@shared.repeated_option(
     "--tune-compiler-option",
     "tuned",
-    multiple=True,
     metavar="NAME=A,B,…",
     help="Search with these values of an option of the TPU compiler as well, and without it; may "
     "be given several times.",
 )
-@click.option(
+@shared.flag_option(
     "--tune-compiler-options",
     "listed",
-    is_flag=True,
     help="The same with four options that the documentation lists.",
 )
 @shared.database_and_json

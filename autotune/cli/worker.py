@@ -24,19 +24,17 @@ _TIMEOUT_S = 60.0  # of one call to a service
 
 @click.command()
 @click.option("--name", help="What it is called in jobs; the process number is added.")
-@click.option("--drain", is_flag=True, help="Stop when there is nothing to do.")
-@click.option(
+@shared.flag_option("--drain", help="Stop when there is nothing to do.")
+@shared.default_option(
     "--poll",
     default=2.0,
-    show_default=True,
     metavar="SECONDS",
     type=click.FloatRange(0.05, 3600),
     help="How often a new job is looked for.",
 )
-@click.option(
+@shared.default_option(
     "--lease",
     default=LEASE_S,
-    show_default=True,
     metavar="SECONDS",
     type=click.FloatRange(LEAST_LEASE_S, MOST_LEASE_S),
     help="After so long without a sign of life the job of this worker is given to another.",
