@@ -1,5 +1,6 @@
 """Error bars of what was timed, and of families that nobody measured."""
 
+from math import hypot
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +16,7 @@ from benchmarks.calibration.error_bars import (
     given_of,
     left_out,
     made,
+    new_cause,
     of_few,
     problem,
     tables,
@@ -85,11 +87,12 @@ def test_what_operations_may_take_beside_is_apart_and_a_new_kind_is_less_sure():
     rows[0]["by_kind"] = {"dot": 0.9, "sort": 0.1}  # too little to be timed
     data = made(rows, {}, Chosen(0.2, xla=2.0))
     few = of_few(3)  # families
-    assert data["XLA"]["value"] == pytest.approx(2 * 0.03 * few, abs=1e-4)
-    assert data["other"]["new kind"]["value"] == pytest.approx(2 * 0.03 * few * of_few(1), abs=1e-4)
+    wide = 2 * (0.05**2 - 0.02**2) ** 0.5 * few  # each is unsure by itself
+    assert data["XLA"]["value"] == pytest.approx(wide, abs=1e-4)
+    assert data["other"]["new kind"]["value"] == pytest.approx(wide * of_few(1), abs=1e-4)
     assert data["timed_kinds"]["value"] == ["dot"]
     with patch.object(constants, "bars", return_value=data):
-        assert names.with_present_bar(rows[1])["bar"] == pytest.approx(0.04 + 0.06 * few, abs=1e-4)
+        assert names.with_present_bar(rows[1])["bar"] == pytest.approx(hypot(0.04, wide), abs=1e-4)
 
 
 def test_a_bar_is_wide_enough_for_problems_and_families_that_had_no_part_in_it():
@@ -105,13 +108,24 @@ def test_a_bar_is_wide_enough_for_problems_and_families_that_had_no_part_in_it()
     assert "| family0 | 10 | 10 | 2.0% | 16.0% | yes |" in text  # more than twice too wide
 
 
+def test_each_cause_counts_once_and_another_chip_for_as_little_as_two_of_them():
+    sure, unsure = {"matmul": [0.01], "ragged dot": [0.01]}, {"matmul": [0.1], "ragged dot": [0.1]}
+    errors = {"v5p": sure, "v7x": unsure | {"attention": [0.1], "attention 2": [0.1]}}
+    shares = [new_cause(errors, chip) / new_cause({"v7x": unsure}, "v7x") for chip in errors]
+    few = 2.920 * 2**0.5 / (6.314 * 3**0.5)  # three causes, two
+    own, others = (2 * 0.01**2 + 2 * 0.1**2) / 4, (3 * 0.1**2 + 2 * 0.01**2) / 5
+    assert shares == pytest.approx([few * of**0.5 / 0.1 for of in (own, others)], rel=1e-3)
+    assert new_cause(errors, "v4") == new_cause(errors, "v7x")  # of a chip without any: the widest
+
+
 def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():
     """What ten families say of the next: Student's t against a normal distribution."""
     assert of_few(4) == pytest.approx(2.132 / 1.645, abs=1e-3)
     assert of_few(10_000) == pytest.approx(1, abs=1e-3)
     rows = [row(), row(family="pallas_mosaic_tpu_flash_attention")]
     known = made(rows, {"v5e": {"ragged dot": [0.1]}}, Chosen(0.0))
-    assert known["other"]["never seen"]["value"] == round(0.1 * of_few(2), 3)
+    t_of_one_degree = 6.314 * 3**0.5  # (1 + 1/2) 2/1: two causes say what another is off
+    assert known["never seen"]["v4"]["value"] == pytest.approx(0.1 * t_of_one_degree, abs=1e-3)
     assert known["shortest step"]["v7x"]["value"] == known["other"]["step"]["value"] * 10 == 10
     shares = {"vector and matrix issue": 1.0, "DMA latency waits": 0.091}
     assert known["shown"]["v7x"]["value"] == shares

@@ -177,7 +177,7 @@ def xla_error(
     whole_us = sum(by_kind.values())
     if whole_us:
         known = sum(us * bounds.get(kind, new) for kind, us in by_kind.items()) / whole_us
-    return known + float(bars()["operation_us"]["value"]) * operations_per_us
+    return math.hypot(known, float(bars()["operation_us"]["value"]) * operations_per_us)
 
 
 def hardware(name: str, chip: str = "all") -> float:
@@ -196,7 +196,7 @@ def link_bytes_per_us(chip: str) -> float:
 
 def kernel_error(chip: str) -> float | None:
     """Return the bar of kernels of a family never seen, None where nothing is known of the chip."""
-    return _bar("other", "never seen") if chip in CHIPS else None
+    return _bar("never seen", chip) if chip in CHIPS else None
 
 
 def matrix_share(chip: str) -> float:

@@ -1,5 +1,6 @@
 """From a simulated schedule to an estimate with its parts and a name for what limits it."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -150,8 +151,8 @@ def test_what_xla_does_around_the_kernel_is_in_the_time_and_named():
 def test_plain_xla_of_many_operations_of_a_new_kind_or_of_what_data_decide_is_less_sure():
     known, new = xla_error("v6e"), bars()["other"]["new kind"]["value"]
     assert known == xla_error("v6e", {"convolution": 3.0}) == bars()["XLA"]["value"] < new
-    more = xla_error("v6e", {"dot": 3.0}, operations_per_us=0.5) - known
-    assert more == pytest.approx(0.5 * bars()["operation_us"]["value"])
+    many = xla_error("v6e", {"dot": 3.0}, operations_per_us=0.5)
+    assert many == pytest.approx(math.hypot(known, 0.5 * bars()["operation_us"]["value"]))
     kinds = {"dot": 2.0, "a kind of its own": 1.0, "gather": 1.0}
     assert xla_error("v6e", kinds) == pytest.approx((2 * known + new + 1.0) / 4)
     bounds = [xla_error("v6e", {kind: 1.0}) for kind in (LISTED, SPARSE, "gather")]
