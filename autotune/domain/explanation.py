@@ -158,7 +158,7 @@ class ScheduledOperation:
     ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
     it. ``is_ahead``: the run of the program before it has fetched it already; ``is_write``: a copy
-    that is started goes to HBM from elsewhere. ``hbm_share``: of HBM's rate, as XLA expects it.
+    that is started goes to HBM from elsewhere.
 
     ``kind``: the rarest of what it does, empty for arithmetic and moves;
     ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``;
@@ -183,7 +183,6 @@ class ScheduledOperation:
     refusal: str = ""
     is_ahead: bool = False
     is_write: OmitDefault[bool] = False
-    hbm_share: OmitDefault[float] = 1.0
     is_kernel: OmitDefault[bool] = False
     kind: OmitDefault[str] = ""
     flops: OmitDefault[int] = 0

@@ -178,10 +178,8 @@ class Rates:
         expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
         is_one_way = operation.phase is Phase.START and operation.opcode in _PREFETCHES
         rate = self.one_way_bytes_per_us if is_one_way else self.bytes_per_us
-        is_offloaded = operation.opcode == _OFFLOADED and operation.kind != constants.GATHER
-        rate *= self._offloaded_share if is_offloaded else 1
-        moved_us = operation.hbm_bytes / rate / operation.hbm_share
-        moved_us = max(moved_us, expected_us)
+        rate *= self._offloaded_share if operation.opcode == _OFFLOADED else 1
+        moved_us = max(operation.hbm_bytes / rate, expected_us)
         if least_us or operation.vector_ops:
             made_us = least_us / self._matrix_share + operation.vector_ops / self._vector_ops_per_us
             return Basis.FLOPS, max(moved_us, made_us)

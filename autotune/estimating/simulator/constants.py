@@ -85,7 +85,7 @@ class ChipConstants:
     matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
     hop_cycles: float  # from neighbour to neighbour
-    offloaded_share: float  # of the rate of copies, what SparseCores copy at
+    offloaded_share: float  # of the rate of copies, what SparseCores move at
     barrier_us: float  # after each operation of XLA, until all cores of a device have ended it
     stalls: StallModel | None  # None: bundles only, a lower bound
 
@@ -305,7 +305,7 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
         matrix_rate=real.get("matrix_rate", 1.0),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
         hop_cycles=real["link_hop_us"] * clock_hz / 1e6,
-        offloaded_share=real.get("offloaded_share", 1.0),
+        offloaded_share=real["offloaded_share"],
         barrier_us=real.get("barrier_us", 0.0),
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,
     )

@@ -42,7 +42,7 @@ _FREE = (
 )
 _UPDATE = "call-update"  # hands a SparseCore, started before, its operand: from here on it works
 _SPARSE_KERNEL = '"offload":"OFFLOAD_KERNEL"'  # one of Pallas: XLA's own work has other names
-_BY_ROWS = re.compile(r'"OFFLOAD_(GATHER|SCATTER)",.*?"hbm_bandwidth_adjustment_factor":([\d.]+)')
+_BY_ROWS = re.compile(r'"OFFLOAD_(GATHER|SCATTER)"')
 _NO_CODE = re.compile(
     r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding|AssumeGatherIndicesInBound)"'
 )
@@ -196,7 +196,6 @@ class _Walk:
         moved = phase is not Phase.DONE and (crossing is None or phase is Phase.WHOLE)
         first = place.scope.computation.get(next(iter(instruction.operands), ""))
         source = ARRAY.search(first.result) if first and opcode == "copy" else None
-        share = first and _BY_ROWS.search(first.text)
         works = first if first and opcode == _UPDATE else instruction
         origin = self.origins.origin(self._texts(works))
         is_sparse = bool(first) and _SPARSE_KERNEL in works.text
@@ -208,7 +207,6 @@ class _Walk:
             awaits=awaits,
             is_ahead="cross_program_prefetch_index" in instruction.text,
             is_write=source is not None and space(source) != "0",
-            hbm_share=float(share[2]) if share else 1.0,
             hbm_bytes=self._hbm_bytes(instruction, place.scope.computation) if moved else 0,
             expected_cycles=0 if expected >= _NO_IDEA else expected,
             is_kernel=is_sparse or PALLAS_CALL in instruction.text,
