@@ -32,13 +32,7 @@ from autotune.domain.problem import Problem, parsed_parts
 from autotune.domain.version import installed_version
 from autotune.domain.workload import Workload, load_workload
 from autotune.python.tuned import Tuned, error_sentence
-from autotune.tables.hooks import (
-    ENVIRONMENT,
-    PACKAGES,
-    named_in_environment,
-    unknown_packages,
-    untouched,
-)
+from autotune.tables import hooks
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 from autotune.tables.table import UNTYPED
 
@@ -103,15 +97,17 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
     says: a service is asked for all its problems in one call, when the first is traced. Raises
     ``InvalidInputError`` for a package that there is not, and a file that is no workload.
     """
-    named = packages or named_in_environment()
-    if not named or (unknown := unknown_packages(named)):
+    named = packages or hooks.named_in_environment()
+    if not named or (unknown := hooks.unknown_packages(named)):
         wrong = (
-            f"no package is named ({ENVIRONMENT})" if not named else f"unknown package {unknown}"
+            f"no package is named ({hooks.ENVIRONMENT})"
+            if not named
+            else f"unknown package {unknown}"
         )
         raise InvalidInputError(
-            f"{wrong}: choose among {', '.join(PACKAGES)}, as in install('jax')"
+            f"{wrong}: choose among {', '.join(hooks.PACKAGES)}, as in install('jax')"
         )
-    installed = [name for name in named if _install(PACKAGES[name])]
+    installed = [name for name in named if _install(hooks.PACKAGES[name])]
     if file := workload or os.environ.get(WORKLOAD):
         _workloads.append(load_workload(Path(file)))
         _asked.clear()
@@ -133,14 +129,14 @@ def uninstall() -> None:
 def install_from_environment() -> None:
     """``install`` for plug-ins: nothing where ``AUTOTUNE_INSTALL`` is not set."""
     try:
-        if os.environ.get(ENVIRONMENT):
+        if os.environ.get(hooks.ENVIRONMENT):
             install()
     except AutotuneError as error:
         _log.warning("autotune: %s", error)
 
 
 def _install(package: Package) -> bool:
-    if (why := untouched(package, installed_version(package.name))) is not None:
+    if (why := hooks.untouched(package, installed_version(package.name))) is not None:
         _log.warning("autotune: %s", why)
         return False
     if package.name not in _undo:

@@ -17,17 +17,10 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, semantics_text
 from autotune.domain.record import Method, Record
 from autotune.publishing.checking.selection import selected
+from autotune.tables import formats
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax
 from autotune.tables.cache import compact, filled, write_flags, yaml_of
 from autotune.tables.description import Description, NotInCatalogueError
-from autotune.tables.formats import (
-    FoundTable,
-    find_tables,
-    format_named,
-    formats_named,
-    read_table,
-    tables_in,
-)
 from autotune.tables.levels import path_of, valued, write_python
 from autotune.tables.plain import write_plain
 from autotune.tables.table import Named, TableRow
@@ -102,7 +95,7 @@ class TableExport:
         """The newest of each kernel, problem and chip. ``exact``: of no other format whose name
         begins so. Raises ``AutotuneError`` where the whole cannot be written."""
         records = selected(records)
-        forms = [format_named(self.name)] if exact else formats_named(self.name)
+        forms = [formats.format_named(self.name)] if exact else formats.formats_named(self.name)
         text, written, changes = "", dict[int, Record](), list[FileChange]()
         for form in forms:
             of_form = [record for record in records if form.takes(record.key.kernel)]
@@ -152,15 +145,15 @@ class TableExport:
             before = source.path.read_text(encoding="utf-8")
             yield self._change(source, self._looked_up(source, rows, before))
 
-    def _sources(self, form: Description) -> list[FoundTable]:
+    def _sources(self, form: Description) -> list[formats.FoundTable]:
         if self.table is not None:
-            return [read_table(form, Path(self.table))]
+            return [formats.read_table(form, Path(self.table))]
         if self.repository is None:
-            return find_tables(form.name, None, self.python)
+            return formats.find_tables(form.name, None, self.python)
         folder = packages_folder(self.repository, form)
-        return [] if folder is None else tables_in(form, folder)
+        return [] if folder is None else formats.tables_in(form, folder)
 
-    def _change(self, source: FoundTable, after: str) -> FileChange:
+    def _change(self, source: formats.FoundTable, after: str) -> FileChange:
         """With the line ends of the file."""
         before, file = source.path.read_bytes().decode(), source.format.file
         if source.folder is not None:
@@ -168,7 +161,7 @@ class TableExport:
         after = after.replace("\n", "\r\n") if "\r\n" in before else after
         return FileChange(file=file, before=before, after=after)
 
-    def _runs(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
+    def _runs(self, sources: Sequence[formats.FoundTable], rows: _Rows) -> Iterator[FileChange]:
         """Of runs that have the problem and set flags, but not of what all runs are based on."""
         left = {id(record): record for record, _ in rows}
         for source in sources:
@@ -187,7 +180,7 @@ class TableExport:
         for record in left.values():
             self._refuse(record, "no run here that sets flags is of its problem and TPU")
 
-    def _looked_up(self, source: FoundTable, rows: _Rows, before: str) -> str:
+    def _looked_up(self, source: formats.FoundTable, rows: _Rows, before: str) -> str:
         """The changed source of a table, in which its library finds each row, under the key that it
         asks for."""
         form, packages = source.format, source.folder if self.repository else None
@@ -210,11 +203,11 @@ class TableExport:
                         raise _lost(source, row.place)
         return after
 
-    def _caches(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
+    def _caches(self, sources: Sequence[formats.FoundTable], rows: _Rows) -> Iterator[FileChange]:
         """Of each TPU and op, in which tokamax finds each call: those that its file has of the kind
         with other sizes, with residuals and without."""
         files: dict[Path, dict[str, tuple[Named, TableRow]]] = {}
-        kinds: dict[tuple[object, ...], dict[str, FoundTable]] = {}
+        kinds: dict[tuple[object, ...], dict[str, formats.FoundTable]] = {}
         for record, row in rows:
             options = record.key.problem.options
             kind = record.key.kernel, options, *row.key, row.key["op"], row.key["device"]
@@ -244,12 +237,12 @@ class TableExport:
             yield self._change(source, after[path])
 
     def _alike(
-        self, sources: Sequence[FoundTable], record: Record, row: TableRow
-    ) -> dict[str, FoundTable]:
+        self, sources: Sequence[formats.FoundTable], record: Record, row: TableRow
+    ) -> dict[str, formats.FoundTable]:
         """Calls of its op, TPU and kernel, without sizes, and where they are."""
         options = dict(record.key.problem.options).items()
         sizes = {name: 0 for name, value in row.key.items() if type(value) is int}
-        file, alike = f"{row.key['device']}/{row.key['op']}.json", dict[str, FoundTable]()
+        file, alike = f"{row.key['device']}/{row.key['op']}.json", dict[str, formats.FoundTable]()
         for source, other in ((s, r) for s in sources if s.path.match(file) for r in s.rows):
             try:
                 for known in source.format.configs(other)[0]:
@@ -349,7 +342,7 @@ def _says(form: Description, answer: LookupAnswer) -> bool:
     return answer.is_reached and wanted.items() <= taken.items()
 
 
-def _lost(source: FoundTable, place: str) -> InvalidInputError:
+def _lost(source: formats.FoundTable, place: str) -> InvalidInputError:
     return InvalidInputError(
         f"the lookup of {source.format.name} does not find {place} in the changed {source.path}: "
         "nothing was written"

@@ -25,15 +25,7 @@ from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
 from autotune.searching.one_config import ConfigJudge, config_judge, keep_trials, trace_one
 from autotune.searching.subject import describe_subject
-from autotune.tables.rule_fit import (
-    FEWEST_ANSWERED,
-    FEWEST_PROBLEMS,
-    Known,
-    Passed,
-    known_of,
-    make_rule,
-    undivided,
-)
+from autotune.tables import rule_fit
 
 MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
 _MOST_ROUNDS = 3
@@ -62,12 +54,12 @@ def judged(rule: ShapeRule, answers: Sequence[LeftOut]) -> ShapeRule | NoRule:
     """With its regrets, over all the problems that it answers, or why it is not to be published.
     The default and the nearest record are judged where there is one."""
     answered = [(a.rule, a) for a in answers if a.is_answered and a.rule is not None]
-    if len(answered) < FEWEST_ANSWERED:
+    if len(answered) < rule_fit.FEWEST_ANSWERED:
         return NoRule(
             cause=RuleRefusal.FEW_ANSWERED,
             count=len(answered),
             left_out=len(answers),
-            needed=FEWEST_ANSWERED,
+            needed=rule_fit.FEWEST_ANSWERED,
         )
     regrets = [regret for regret, _ in answered]
     worst, slowest = max(answered, key=lambda pair: pair[0])
@@ -135,7 +127,7 @@ class RuleMaker:
     _judges: dict[Key, ConfigJudge] = field(default_factory=dict)
     _trials: dict[Key, list[Trial]] = field(default_factory=dict)
     _most: dict[str, int] = field(default_factory=dict)
-    _passed: Passed = ()
+    _passed: rule_fit.Passed = ()
 
     def make(self) -> ShapeRule | NoRule:
         """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
@@ -145,9 +137,11 @@ class RuleMaker:
         wrong = sum(isinstance(trial.outcome, WrongResult) for trial in all_trials)
         if wrong:
             return NoRule(cause=RuleRefusal.WRONG_BEFORE, count=wrong)
-        if len(self._known()) <= FEWEST_PROBLEMS:  # one of them is left out
+        if len(self._known()) <= rule_fit.FEWEST_PROBLEMS:  # one of them is left out
             return NoRule(
-                cause=RuleRefusal.FEW_KNOWN, count=len(self._known()), needed=FEWEST_PROBLEMS + 1
+                cause=RuleRefusal.FEW_KNOWN,
+                count=len(self._known()),
+                needed=rule_fit.FEWEST_PROBLEMS + 1,
             )
         self._passed, grows = self._passed_first(), self._growing()
         self._show_more(grows)
@@ -162,13 +156,15 @@ class RuleMaker:
             return best
         return next(filter(None, map(self._gate, self.left_out)), None) or best
 
-    def _known(self) -> Known:
-        return known_of(list(self._trials.items()))
+    def _known(self) -> rule_fit.Known:
+        return rule_fit.known_of(list(self._trials.items()))
 
     def _passed_first(self) -> list[tuple[Key, Config]]:
         """With what need not divide, where the gate passes it."""
         passed = [(r.key, r.config) for r in self.records if r.verified and not r.pushed_by]
-        for key, config in undivided(self._known(), passed, self.spec.cuts) if passed else ():
+        for key, config in (
+            rule_fit.undivided(self._known(), passed, self.spec.cuts) if passed else ()
+        ):
             if self._verdict(key, config).ok:
                 passed.append((key, config))
         return passed
@@ -202,9 +198,9 @@ class RuleMaker:
         return [rule, more, plain]
 
     def _costs(
-        self, known: Known, passed: Passed, grows: Sequence[str], **form: bool
+        self, known: rule_fit.Known, passed: rule_fit.Passed, grows: Sequence[str], **form: bool
     ) -> ShapeRule | None:
-        return make_rule(known, passed, self.spec.cuts, grows, self._most_of(), **form)
+        return rule_fit.make_rule(known, passed, self.spec.cuts, grows, self._most_of(), **form)
 
     def _show_more(self, grows: Sequence[str]) -> None:
         """What would be given for other problems of the range, if it were known to be safe, is

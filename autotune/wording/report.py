@@ -21,19 +21,11 @@ from autotune.domain.record import PASSED, Evidence, GateState, Trial
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
 from autotune.searching.subject import SearchResult
+from autotune.wording import publication
 from autotune.wording.facts import parts_line, what_to_change, why
 from autotune.wording.measurement import ratio_interval, run_line
 from autotune.wording.option_lines import option_lines
 from autotune.wording.outcome import group_text, reason_of, trial_data, verdict_reason
-from autotune.wording.publication import (
-    baseline_note,
-    default_note,
-    default_time,
-    in_words,
-    publication_reason,
-    record_verification,
-    verified_label,
-)
 from autotune.wording.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio, seconds
 
@@ -92,7 +84,7 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
     assert search is not None
     space, chip = search.space, search.subject.chip
     winner = published.winner and published.winner.estimate
-    note = baseline_note(winner, published.baseline) if winner else ""
+    note = publication.baseline_note(winner, published.baseline) if winner else ""
     return {
         "key": to_data(tuned.key),
         "stopped_by": search.stopped_by,
@@ -110,14 +102,16 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
         "winner": data(published.winner),
         "default": data(published.default),
         "default_predicted": search.default
-        and to_data(replace(search.default, note=default_note(search.default))),
+        and to_data(replace(search.default, note=publication.default_note(search.default))),
         "baseline": to_data(replace(published.baseline, note=note)),
         "top": [data(t) for t in _top(tuned)],
         "given": [data(t) for t in tuned.given],
         "compared_with_given": _against_given(tuned),
         "ties": [ids.get(trial.number) for trial in published.ties],
-        "record": None if published.record is None else to_data(in_words(published.record)),
-        "reason": publication_reason(published),
+        "record": None
+        if published.record is None
+        else to_data(publication.in_words(published.record)),
+        "reason": publication.publication_reason(published),
         "verification_s": published.verification_s,
         "wrong": [{"trial": data(t), "reason": verdict_reason(v)} for t, v in published.wrong],
         "unverified": [
@@ -129,7 +123,7 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
                 "options": of.key.toolchain.options,
                 "trials": len(of.trials),
                 "best": of.best and trial_data(of.best, GateState.NOT_VERIFIED),
-                "record": of.record and to_data(in_words(of.record)),
+                "record": of.record and to_data(publication.in_words(of.record)),
             }
             for of in tuned.with_options
         ],
@@ -165,14 +159,14 @@ def print_report(tuned: TuningResult, console: Console | None = None) -> None:
     for line in _own_blocks(tuned):
         console.print(line)
     if default := _predicted(tuned):
-        said = f"{default_time(default)}, {default_note(default)}"
+        said = f"{publication.default_time(default)}, {publication.default_note(default)}"
         console.print(f"Default {default.config}: {said}.")
     for line in (*_against_given(tuned), *_winner_lines(tuned), *_count_lines(tuned)):
         console.print(line)
-    state = f"Published, {verified_label(record)}" if record else "Nothing published"
-    console.print(f"{state}: {publication_reason(_publication(tuned))}.")
+    state = f"Published, {publication.verified_label(record)}" if record else "Nothing published"
+    console.print(f"{state}: {publication.publication_reason(_publication(tuned))}.")
     if record is not None:
-        console.print(f"Checked: {record_verification(record)}.")
+        console.print(f"Checked: {publication.record_verification(record)}.")
     for line in option_lines(tuned):
         console.print(line)
     console.print(f"Kept in {tuned.place}", soft_wrap=True)
@@ -338,7 +332,7 @@ def _winner_lines(tuned: TuningResult) -> list[str]:
             f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation, sizes)}.",
         ]
     lines += [f"Note: {note}." for note in e.notes]
-    note = baseline_note(e, _publication(tuned).baseline)
+    note = publication.baseline_note(e, _publication(tuned).baseline)
     lines.append(f"{note[:1].upper()}{note[1:]}.")
     return lines
 

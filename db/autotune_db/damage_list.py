@@ -4,16 +4,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, inspect, or_, select
 
-from autotune_db import query, rows
+from autotune_db import query, rows, searches
 from autotune_db import tables as t
 from autotune_db.checks import check_from_row
 from autotune_db.damage import readable
-from autotune_db.searches import (
-    config_from_row,
-    measured_from_row,
-    profile_from_row,
-    workload_from_row,
-)
 from autotune_db.transaction import Adapter, reads
 
 _IS_IN_USE = or_(t.RECORDS.c.until_id.is_(None), t.RECORDS.c.until_id > 0)
@@ -25,10 +19,10 @@ _READS = (
     (query.with_keys(t.MISSES), rows.miss_from_row),
     (select(t.SNAPSHOTS), lambda row: row.created_at.tzinfo),
     (select(t.CHECKS), check_from_row),
-    (select(t.KNOWN_CONFIGS), config_from_row),
-    (select(t.CALIBRATIONS), measured_from_row),
-    (select(t.WORKLOADS), workload_from_row),
-    (select(t.PROFILES), profile_from_row),
+    (select(t.KNOWN_CONFIGS), searches.config_from_row),
+    (select(t.CALIBRATIONS), searches.measured_from_row),
+    (select(t.WORKLOADS), searches.workload_from_row),
+    (select(t.PROFILES), searches.profile_from_row),
     (select(t.CANDIDATES), rows.candidate_from_row),
     (select(t.JOBS), rows.job_from_row),
     (select(t.SEARCHES), rows.status_from_row),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Engine
 
+from autotune_db import searches
 from autotune_db.audit import SqlAudit
 from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
@@ -16,13 +17,6 @@ from autotune_db.jobs import SqlJobs
 from autotune_db.misses import SqlMisses
 from autotune_db.pushing import SqlPushes
 from autotune_db.records import SqlRecords, SqlSnapshots
-from autotune_db.searches import (
-    SqlCalibrations,
-    SqlKnownConfigs,
-    SqlProfiles,
-    SqlSearches,
-    SqlWorkloads,
-)
 from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
@@ -77,8 +71,8 @@ class SqlStore(
     SqlCandidates,
     SqlMisses,
     SqlChecks,
-    SqlCalibrations,
-    SqlKnownConfigs,
+    searches.SqlCalibrations,
+    searches.SqlKnownConfigs,
     SqlDamage,
 ):
     """Everything that is kept in one database: safe to share between threads.
@@ -93,9 +87,9 @@ class SqlStore(
         self.jobs = SqlJobs(self._work, clock)
         self.audit = SqlAudit(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
-        self.searches = SqlSearches(self._work, clock)
-        self.workloads = SqlWorkloads(self._work, clock)
-        self.profiles = SqlProfiles(self._work, clock)
+        self.searches = searches.SqlSearches(self._work, clock)
+        self.workloads = searches.SqlWorkloads(self._work, clock)
+        self.profiles = searches.SqlProfiles(self._work, clock)
 
     @cached_property
     def browse(self) -> "SqlBrowse":

@@ -9,16 +9,8 @@ from math import prod
 from operator import attrgetter
 from typing import Any
 
+from autotune.compiling.child.trace import calls
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space
-from autotune.compiling.child.trace.calls import (
-    SPARSECORE,
-    as_any_kernel,
-    cores_of,
-    dmas,
-    inner_jaxprs,
-    meshes_of,
-    walked,
-)
 from autotune.compiling.child.trace.pallas_call import compiler_params, name_of
 from autotune.compiling.child.trace.scalars import open_jaxpr, pipeline_steps
 from autotune.domain.problem import bits
@@ -119,7 +111,7 @@ def _read(
     each takes a second to print."""
     mapping = eqn.params["grid_mapping"]
     added = tuple(getattr(mapping, "vmapped_dims", ()))
-    meshes = meshes_of(eqn)
+    meshes = calls.meshes_of(eqn)
     sizes = tuple(meshes[0].shape.values()) if meshes else mapping.grid
     grid = [size if isinstance(size, int) else 0 for size in sizes]
     shape = tuple(size for axis, size in enumerate(grid) if axis not in added)
@@ -133,9 +125,9 @@ def _read(
     whole, unscaled = texts[body]
     operands, scratch = operands_of(mapping), (*_scratch(body, mapping.num_scratch_operands),)
     in_vmem = [(_BUFFERS, array) for array in operands] + [(1, array) for array in scratch]
-    cores, starts = cores_of(eqn), Counter[str]()
+    cores, starts = calls.cores_of(eqn), Counter[str]()
     for core, each in zip(cores, eqn.params.get("jaxprs", [body]), strict=False):
-        starts.update(dmas(each) if core == SPARSECORE else {})
+        starts.update(calls.dmas(each) if core == calls.SPARSECORE else {})
     undeclared = UndeclaredKernel(
         name=name_of(eqn),
         core="+".join(dict.fromkeys(cores)),
@@ -185,7 +177,9 @@ def operands_of(mapping: Any) -> tuple[BlockedArray, ...]:
 
 def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
     """Buffers that the call declares, or that its body allocates, as a pipeline in it does."""
-    scoped = [eqn.params["jaxpr"] for eqn in walked(body) if eqn.primitive.name == "run_scoped"]
+    scoped = [
+        eqn.params["jaxpr"] for eqn in calls.walked(body) if eqn.primitive.name == "run_scoped"
+    ]
     first = len(body.invars) - declared
     for var in (*body.invars[first:], *(v for jaxpr in scoped for v in open_jaxpr(jaxpr).invars)):
         space = memory_space(var.aval).replace("default", "vmem")
@@ -201,7 +195,7 @@ def _pipelines(jaxpr: Any, blocks: tuple[tuple[int, ...], ...]) -> Iterator[Emit
         steps = pipeline_steps(eqn, {}) if is_loop else ()
         if steps:
             yield EmitPipeline(grid=tuple(size or 0 for size in steps), blocks=blocks)
-        for inner, _ in inner_jaxprs(eqn, [None]):
+        for inner, _ in calls.inner_jaxprs(eqn, [None]):
             scoped = eqn.primitive.name == "run_scoped"  # a loop in a pipeline's only looks ahead
             yield from _pipelines(inner, _buffered(inner) if scoped else () if steps else blocks)
 
@@ -264,9 +258,9 @@ def _scaled(eqn: Any) -> Any | None:
 def _batch(eqn: Any, around: int) -> int:
     """How often the ``vmap`` around a decorated function makes its grids run, of so many; others
     are its own."""
-    call = as_any_kernel(eqn)
+    call = calls.as_any_kernel(eqn)
     if call is None:
-        inner = inner_jaxprs(eqn, [None] * max(1, len(eqn.invars)))
+        inner = calls.inner_jaxprs(eqn, [None] * max(1, len(eqn.invars)))
         within = (inner_eqn for jaxpr, _ in inner for inner_eqn in open_jaxpr(jaxpr).eqns)
         return max((_batch(inner_eqn, around) for inner_eqn in within), default=1)
     mapping = call.params["grid_mapping"]
@@ -323,7 +317,7 @@ class ModelCalls:
                 which = int(mark[1]), back
                 mapped = (around + before).count("vmap(")
                 here[which] = max(here.get(which, 1), _batch(eqn, mapped))
-            call = as_any_kernel(eqn)
+            call = calls.as_any_kernel(eqn)
             if call is not None:
                 if not (counted or mark):
                     parts = _TRANSFORM.sub("", f"{around}{stack}").split("/")
@@ -332,7 +326,7 @@ class ModelCalls:
                 continue
             is_jitted = eqn.primitive.name in _JITTED
             within = (_arrays(eqn.invars), *given) if is_jitted else given
-            for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
+            for inner, turns in calls.inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)
                 inside = counted or mark is not None
                 names, line = f"{around}{stack}/", _source(eqn) or where

@@ -18,6 +18,7 @@ from autotune.wording.facts import not_served, why
 from autotune.wording.match import search_command
 from autotune.wording.publication import in_words
 from autotune.wording.units import micros
+from autotune_service.pages import plots
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     DEFAULT,
@@ -29,15 +30,6 @@ from autotune_service.pages.candidates import (
 )
 from autotune_service.pages.filters import PAGE_ROWS, Query, by_order, pages
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.plots import (
-    Figure,
-    described,
-    over_time,
-    over_trials,
-    roofline,
-    varying,
-    vmem,
-)
 from autotune_service.pages.render import config_call
 from autotune_service.pages.speed import Line, bars, facts, measured_rows, parts, speed, time_lines
 from autotune_service.pages.states import states_of
@@ -137,7 +129,7 @@ class Parts:
         self._sizes = limit_sizes(c.trial.config for c in shown)
         self.values = {
             name: sorted({c.values[name] for c in shown if name in c.values}, key=self.size)
-            for name in varying(shown)
+            for name in plots.varying(shown)
         }
         self.chosen = {
             name: value
@@ -201,19 +193,19 @@ class TrialTable:
 
 def _plots(
     call: PageCall, searched: SearchedKey, record: Record | None, shown: Sequence[ShownTrial]
-) -> Mapping[str, Figure | None]:
+) -> Mapping[str, plots.Figure | None]:
     if len(shown) < 2:  # a point makes no chart
         return {}
     baseline = record and record.baseline
     xla = [us or 0.0 for us in (baseline.time_us, baseline.expected_us)] if baseline else []
     steps = call.browse.best_so_far(searched.id)
     figures = {
-        "trials": over_trials(shown, steps, xla),
-        "time": over_time(shown, steps, xla),
-        "vmem": vmem(shown),
-        "roofline": roofline(shown),
+        "trials": plots.over_trials(shown, steps, xla),
+        "time": plots.over_time(shown, steps, xla),
+        "vmem": plots.vmem(shown),
+        "roofline": plots.roofline(shown),
     }
-    return {name: figure and described(figure) for name, figure in figures.items()}
+    return {name: figure and plots.described(figure) for name, figure in figures.items()}
 
 
 def _beside(shown: Sequence[ShownTrial], record: Record | None) -> Named:

@@ -19,14 +19,8 @@ from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.drawing.picture import Picture
 from autotune.estimating.simulator.drawing.timeline import timeline
+from autotune.estimating.simulator.profiling import locations
 from autotune.estimating.simulator.profiling.attribution import profile
-from autotune.estimating.simulator.profiling.locations import (
-    Location,
-    around,
-    carry,
-    frames,
-    read_lines,
-)
 
 _WORTH_SHARE = 0.005  # of the time: lines with less are shown without those around them
 
@@ -80,12 +74,12 @@ def _of_call(
     """Its profile, and its picture if asked."""
     if not isinstance(call.listing, str):
         return NotSimulated(call.refusal)
-    lines = read_lines(call.sources.module) if call.sources else {}
-    chains = carry(lines, call.sources.passes) if call.sources and lines else {}
-    known = {chain: frames(chain) for chain in set(chains.values())}
+    lines = locations.read_lines(call.sources.module) if call.sources else {}
+    chains = locations.carry(lines, call.sources.passes) if call.sources and lines else {}
+    known = {chain: locations.frames(chain) for chain in set(chains.values())}
     located = {number: known[chain] for number, chain in chains.items()}
     maps = {
-        number: frames((Location(file, line, line),))
+        number: locations.frames((locations.Location(file, line, line),))
         for number, (file, line) in call.index_maps.items()
         if not any(part in file for part in MACHINERY)
     }
@@ -106,4 +100,4 @@ def _of_call(
         return picture
     worth = [row for row in result.folded() if row.total >= _WORTH_SHARE * result.cycles]
     numbers = {frame.line for row in worth for frame in row.frames if frame.file == file}
-    return replace(result, source=around(file, numbers)), picture
+    return replace(result, source=locations.around(file, numbers)), picture

@@ -12,14 +12,7 @@ from typing import Any
 
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child import chips, collecting
-from autotune.compiling.child.compile import hlo, module
-from autotune.compiling.child.compile.scheduled import (
-    Outcome,
-    calls_by_name,
-    flat,
-    simulated,
-    timed,
-)
+from autotune.compiling.child.compile import hlo, module, scheduled
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.listings import Arriving, compile_with
 from autotune.compiling.child.loading import Loader
@@ -61,7 +54,7 @@ class OperationTimes:
         _forget(self._file)
         self._known = _read(self._file)
 
-    def get(self, name: str) -> Outcome | None:
+    def get(self, name: str) -> scheduled.Outcome | None:
         return self._known.get(self._keys.get(name, ""))
 
     @property
@@ -84,14 +77,16 @@ class OperationTimes:
                 self._learn(key, str(made or _NO_CODE))
             else:
                 call, is_fused = self._calls.get(name), not made.is_kernel
-                self._learn(key, simulated(made.listing, call, self._chip, is_fused=is_fused))
+                self._learn(
+                    key, scheduled.simulated(made.listing, call, self._chip, is_fused=is_fused)
+                )
 
     def end(self) -> None:
         """The compiler has made all the code that there is of the module."""
         for key in {*self._keys.values()} - self._known.keys():
             self._learn(key, _NO_CODE)
 
-    def _learn(self, key: str, outcome: Outcome) -> None:
+    def _learn(self, key: str, outcome: scheduled.Outcome) -> None:
         """On disk at once, where that takes it: whatever ends this process loses nothing of it."""
         self._known[key] = outcome
         if self._file:
@@ -125,7 +120,7 @@ def _forget(used: Path | None) -> None:
                 file.unlink(missing_ok=True)
 
 
-def _read(file: Path | None) -> dict[str, Outcome]:
+def _read(file: Path | None) -> dict[str, scheduled.Outcome]:
     """But for lines that were cut short, and what an older simulator refused."""
     if file is None or not file.exists():
         return {}
@@ -135,7 +130,7 @@ def _read(file: Path | None) -> dict[str, Outcome]:
     return {key: outcome for key, outcome in known.items() if outcome is not None}
 
 
-def _outcome(text: str) -> Outcome | None:
+def _outcome(text: str) -> scheduled.Outcome | None:
     refused = text.removeprefix(_REFUSED)
     try:
         us, moved = text.split()
@@ -168,7 +163,7 @@ def compile_step(
     known: Sequence[Call] = ()
     with suppress(ValueError):  # there are none
         known = calls(staged)
-    by_name = calls_by_name(known, hlo.kernel_calls(text))
+    by_name = scheduled.calls_by_name(known, hlo.kernel_calls(text))
     times = OperationTimes(_signatures(text, by_name), chip, by_name, question.options)
     arriving = Arriving(dump, chip)
     while times.left and not outcome.done():
@@ -184,7 +179,7 @@ def compile_step(
         times.end()
     return CompiledStep(
         schedule=tuple(
-            timed(operation, times.get(operation.name), by_name.get(operation.name))
+            scheduled.timed(operation, times.get(operation.name), by_name.get(operation.name))
             for operation in module.schedule(text)
         ),
         devices=len(devices),
@@ -201,7 +196,7 @@ def _signatures(text: str, calls: Mapping[str, Call]) -> dict[str, str]:
     known = module.signatures(text)
     made = {o.name: known[o.name] for o in module.schedule(text) if o.name in known}
     for name in made.keys() & calls.keys():
-        made[name] += str(flat(calls[name].scalar_operands()))
+        made[name] += str(scheduled.flat(calls[name].scalar_operands()))
     return made
 
 

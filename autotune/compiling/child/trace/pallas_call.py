@@ -11,12 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.trace.block_fetches import (
-    BlockWalk,
-    comes_back_late,
-    same_walk,
-    visits,
-)
+from autotune.compiling.child.trace import block_fetches
 from autotune.compiling.child.trace.blocks import (
     array_of,
     block_shape,
@@ -125,7 +120,7 @@ class Call:
         for number, (mapping, walk) in enumerate(
             zip(self.mapping.block_mappings, walks, strict=True)
         ):
-            block_visits = visits(walk, grid)
+            block_visits = block_fetches.visits(walk, grid)
             if not block_visits.exact:
                 notes.append(f"block visits of operand {number} are not known exactly")
             is_output = number >= self.mapping.num_inputs
@@ -192,12 +187,12 @@ class Call:
         name = operand.name if place is None else self.names[place]
         return replace(operand, name=name, at_boundary=place is not None)
 
-    def _walk(self, mapping: Any) -> BlockWalk:
+    def _walk(self, mapping: Any) -> block_fetches.BlockWalk:
         rank = len(self.grid)
         ids = [axis_index(self.grid, axis) for axis in range(rank)]
         refs = {rank + n: value for n, value in enumerate(self.scalars)}
         index = evaluate(mapping.index_map_jaxpr, ids, refs, rank)
-        return BlockWalk(index=tuple(index), sizes=moved_sizes(mapping, index, rank))
+        return block_fetches.BlockWalk(index=tuple(index), sizes=moved_sizes(mapping, index, rank))
 
     def _named_axes(self) -> list[int]:
         """The grid axes that the kernel was written for: ``vmap`` adds others."""
@@ -261,7 +256,7 @@ class Call:
         return tuple(buffers)
 
     def _aliases(
-        self, walks: list[BlockWalk], grid: tuple[int, ...]
+        self, walks: list[block_fetches.BlockWalk], grid: tuple[int, ...]
     ) -> tuple[tuple[tuple[int, int], ...], bool]:
         """JAX counts them without the dynamic bounds of the grid."""
         aliases, safe = [], True
@@ -273,8 +268,8 @@ class Call:
             if memory_space(blocks[0].block_aval) in ("any", "hbm"):
                 continue
             same_block = block_shape(blocks[0]) == block_shape(blocks[1])
-            safe = safe and same_block and same_walk(walks[source], walks[target])
-            safe = safe and comes_back_late(walks[target], grid)
+            safe = safe and same_block and block_fetches.same_walk(walks[source], walks[target])
+            safe = safe and block_fetches.comes_back_late(walks[target], grid)
         return tuple(aliases), safe
 
 

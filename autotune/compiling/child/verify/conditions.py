@@ -10,16 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autotune.compiling.child.trace import scalars
 from autotune.compiling.child.trace.calls import walked
-from autotune.compiling.child.trace.scalars import (
-    adds_one,
-    called_jaxpr,
-    constants,
-    counter_ends,
-    open_jaxpr,
-    parameters,
-    stays,
-)
 
 
 class Range(NamedTuple):
@@ -133,7 +125,7 @@ def narrow_sums(jaxpr: Any, terms: int) -> Iterator[frozenset[bool]]:
 
     none: tuple[frozenset[Any], frozenset[Any]] = frozenset(), frozenset()
     sources: dict[Any, tuple[frozenset[Any], frozenset[Any]]] = {}  # what is read, and added to
-    for eqn in walked(open_jaxpr(jaxpr)):
+    for eqn in walked(scalars.open_jaxpr(jaxpr)):
         name = eqn.primitive.name
         given = [none if hasattr(var, "val") else sources.get(var, none) for var in eqn.invars]
         read, added = (none[0].union(*parts) for parts in zip(none, *given, strict=True))
@@ -187,8 +179,8 @@ class _ConditionWalker:
     ) -> list[Known]:
         """What is known of the results. ``taken``: the variables that are ``given``, its arguments
         by default."""
-        plain = open_jaxpr(jaxpr)
-        env: dict[Any, Known] = {var: _of_value(value) for var, value in constants(jaxpr)}
+        plain = scalars.open_jaxpr(jaxpr)
+        env: dict[Any, Known] = {var: _of_value(value) for var, value in scalars.constants(jaxpr)}
         env.update(zip(plain.invars if taken is None else taken, given, strict=False))
 
         def read(var: Any) -> Known:
@@ -204,7 +196,7 @@ class _ConditionWalker:
         self.ends += [end_of(last, size) for last, size in _accesses(eqn, read)]
         if name in _RANGES or name == "convert_element_type":
             return [self._compared(eqn, given)]
-        if (called := called_jaxpr(eqn)) is not None:
+        if (called := scalars.called_jaxpr(eqn)) is not None:
             return self.walk(called, given)
         if name == "program_id":
             return [up_to(self.grid[params["axis"]])]
@@ -217,9 +209,9 @@ class _ConditionWalker:
                 self.walk(branch, given[1:])
         elif name in ("scan", "while"):
             body = params["jaxpr" if name == "scan" else "body_jaxpr"]
-            self.walk(body, _in_loop(eqn, open_jaxpr(body), given, read))
+            self.walk(body, _in_loop(eqn, scalars.open_jaxpr(body), given, read))
         elif name == "run_scoped":
-            self.walk(params["jaxpr"], given, parameters(eqn, params["jaxpr"]))
+            self.walk(params["jaxpr"], given, scalars.parameters(eqn, params["jaxpr"]))
         return []
 
     def _compared(self, eqn: Any, given: Sequence[Known]) -> Known:
@@ -316,15 +308,15 @@ def _in_loop(eqn: Any, body: Any, given: Sequence[Known], read: Read) -> list[Kn
     count, skipped, turns = _alike(body.outvars, eqn.outvars), 0, eqn.params.get("length")
     if turns is None:
         skipped, consts = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        first, limit = map(read, counter_ends(eqn) or (None, None))
+        first, limit = map(read, scalars.counter_ends(eqn) or (None, None))
         turns = first and limit and limit.high - first.low
     else:
         consts = _alike(body.invars, eqn.invars) - count
     inside = list(given[skipped : skipped + consts + count])
     for place, start in enumerate(inside[consts:]):
-        if stays(body, consts, place):
+        if scalars.stays(body, consts, place):
             continue
-        if start is None or turns is None or not adds_one(body, consts, place):
+        if start is None or turns is None or not scalars.adds_one(body, consts, place):
             inside[consts + place] = None
         else:
             inside[consts + place] = Range(start.low, start.high + max(turns - 1, 0))

@@ -14,18 +14,7 @@ import numpy as np
 from autotune.compiling.child.trace import pallas_call, scalars
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space, starts
 from autotune.compiling.child.trace.calls import as_pallas_call, compute, inner_jaxprs, walked
-from autotune.compiling.child.verify.conditions import (
-    Ends,
-    Range,
-    Ways,
-    end_of,
-    ends_alike,
-    goes_all_ways,
-    narrow_sums,
-    results_of,
-    up_to,
-    ways_of,
-)
+from autotune.compiling.child.verify import conditions
 from autotune.compiling.child.verify.numbers import lengths_cut, lengths_given, rows_named
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import ENOUGH_BLOCKS, Covered, Walked
@@ -49,9 +38,9 @@ class CallBorders:
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
     loops: tuple[int | None, ...]
-    ways: Ways = ()
+    ways: conditions.Ways = ()
     inside: tuple[bool, ...] = ()
-    ends: Ends = ()
+    ends: conditions.Ends = ()
     rows: tuple[tuple[int, int], ...] = ()
     pipelines: tuple[int | None, ...] = ()
     source: tuple[str, int] | None = None
@@ -70,12 +59,12 @@ class CallBorders:
         has_turns = not same_loops or all(
             map(partial(_is_enough, count), zip(self.loops, real.loops, strict=True))
         )
-        has_ways = count < ENOUGH_BLOCKS or goes_all_ways(self.ways, real.ways)
+        has_ways = count < ENOUGH_BLOCKS or conditions.goes_all_ways(self.ways, real.ways)
         is_alike = self.source == real.source
         is_alike = is_alike and all(map(_is_as_ragged, self.blocks, real.blocks))
         is_alike = is_alike and all(map(ge, self.inside, real.inside))
         is_alike = is_alike and all(map(_names_as_many, self.rows, real.rows))
-        is_alike = is_alike and ends_alike(self.ends, real.ends)
+        is_alike = is_alike and conditions.ends_alike(self.ends, real.ends)
         return has_steps and has_turns and has_ways and is_alike
 
 
@@ -177,7 +166,7 @@ def _of_integers(
 
 def _of_reference(jaxpr: Any) -> CallBorders:
     """What it compares: a kernel may have forgotten it."""
-    ways, ends = ways_of([(jaxpr, ())])
+    ways, ends = conditions.ways_of([(jaxpr, ())])
     return CallBorders(grid=(), blocks=(), loops=(), ways=ways, ends=ends)
 
 
@@ -188,7 +177,7 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
     added = getattr(mapping, "vmapped_dims", ())
     counted = [size for axis, size in enumerate(grid) if axis not in added]
     operands = mapping.block_mappings
-    maps = [(operand.index_map_jaxpr, [*map(up_to, grid)]) for operand in operands]
+    maps = [(operand.index_map_jaxpr, [*map(conditions.up_to, grid)]) for operand in operands]
     blocks = tuple(
         pair
         for operand in operands
@@ -197,11 +186,13 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
     firsts = [  # of the last block
         first
         for operand, each in zip(operands, maps, strict=True)
-        for first in starts(operand, [index and index.high for index in results_of(*each)])
+        for first in starts(
+            operand, [index and index.high for index in conditions.results_of(*each)]
+        )
     ]
-    ways, ends = ways_of([*maps, (call.params["jaxpr"], ())], counted)
+    ways, ends = conditions.ways_of([*maps, (call.params["jaxpr"], ())], counted)
     walked_ends = [
-        end_of(None if first is None else Range(0, first + block - 1), extent)
+        conditions.end_of(None if first is None else conditions.Range(0, first + block - 1), extent)
         for first, (block, extent) in zip(firsts, blocks, strict=True)
     ]
     body = walked(scalars.open_jaxpr(call.params["jaxpr"]))
@@ -216,7 +207,7 @@ def _of_call(call: Any, known: Mapping[Any, Any] = MappingProxyType({})) -> Call
             for first, (_, extent) in zip(firsts, blocks, strict=True)
         ),
         loops=turns,
-        ways=(*ways, *narrow_sums(call.params["jaxpr"], terms)),
+        ways=(*ways, *conditions.narrow_sums(call.params["jaxpr"], terms)),
         ends=(*walked_ends, *ends),
         pipelines=tuple(size for loop in loops for size in scalars.pipeline_steps(loop, known)),
         source=scalars.source_of(call.params["jaxpr"]),

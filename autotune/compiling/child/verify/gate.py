@@ -13,14 +13,9 @@ import numpy as np
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked
-from autotune.compiling.child.verify import interpreter
+from autotune.compiling.child.verify import interpreter, numbers
 from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, WrongRunError
-from autotune.compiling.child.verify.numbers import (
-    integer_ranges,
-    lengths_cut,
-    operands_that_name_rows,
-)
 from autotune.compiling.child.verify.reduced import keeps_lengths, reduced_problems
 from autotune.compiling.child.verify.reduced_case import ReducedCase
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
@@ -70,7 +65,7 @@ def _check(
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
-    naming = operands_that_name_rows(kernel, problem)
+    naming = numbers.operands_that_name_rows(kernel, problem)
     if reason := _refusal(kernel, problem, config, chip, naming):
         return Verdict(ok=None, reason=reason)
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
@@ -105,7 +100,7 @@ def _check(
     covered = coverage.covered(case.problem for case in run) if verdict.ok else None
     if covered is None:
         return verdict
-    integers = integer_ranges(kernel.inputs(problem), [case.arrays for case in run])
+    integers = numbers.integer_ranges(kernel.inputs(problem), [case.arrays for case in run])
     proof = replace(verdict.proof, covered=replace(covered, integers=integers))
     return replace(verdict, ok=True if covered.is_enough else None, proof=proof)
 
@@ -181,7 +176,7 @@ def _no_lengths(kernel: Kernel, problem: Problem, naming: Set[str]) -> Axis | No
     for axis in kernel.axes:
         if axis.lengths is None and axis.longest is None:
             continue
-        cut = None if axis.lengths is None else lengths_cut(arrays, axis.lengths)
+        cut = None if axis.lengths is None else numbers.lengths_cut(arrays, axis.lengths)
         if cut is None or axis.lengths in naming:
             return axis
         if len(cut) == 1 and (axis.longest is None or cut[0].max() > problem[axis.longest]):
