@@ -6,11 +6,6 @@ import click
 
 from autotune.cli.shared import json_option, print_list, print_result
 from autotune.compiling.environments import environment
-from autotune.compiling.environments.environment import (
-    Environment,
-    environments,
-    environments_folder,
-)
 from autotune.domain.errors import UnknownNameError
 from autotune.wording.output import echo
 
@@ -36,7 +31,7 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
     from autotune.compiling.environments.create import create_environment
 
     made = create_environment(
-        environments_folder(),
+        environment.environments_folder(),
         release,
         extra=extra,
         python=python,
@@ -51,15 +46,16 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
 def list_environments(as_json: bool) -> None:
     """List the environments."""
 
-    def line(made: Environment) -> str:
+    def line(made: environment.Environment) -> str:
         beside = f"  with {', '.join(made.extra)}" if made.extra else ""
         base = f"  on {made.base}" if made.base else ""
         return f"{made.name:<10} {made.toolchain}, Python {made.python_version}{beside}{base}"
 
     none = "there is none yet: make one with `autotune env create jax==VERSION`"
-    known = environments(environments_folder())
+    folder = environment.environments_folder()
+    known = environment.environments(folder)
     print_list(known, asdict, lambda made: [line(made)], as_json=as_json, empty=none)
-    for name in environment.unfinished(environments_folder()):
+    for name in environment.unfinished(folder):
         echo(f"{name} is not finished: create it again, or `autotune env remove {name}`", err=True)
 
 

@@ -15,19 +15,12 @@ from autotune.cli.problems import (
     searched_problem,
     source_change,
 )
+from autotune.domain import outcome as outcomes
 from autotune.domain import record as records
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Key
-from autotune.domain.outcome import (
-    CompileFailed,
-    Crashed,
-    Estimate,
-    Estimated,
-    NotEstimated,
-    WrongResult,
-)
 from autotune.domain.store import Store
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, reproduce
@@ -58,7 +51,7 @@ class StoredTrial:
     verification: str
 
     @property
-    def estimate(self) -> Estimate | None:
+    def estimate(self) -> outcomes.Estimate | None:
         """Also of a trial whose result is wrong."""
         return getattr(self.trial.outcome, "estimate", None)
 
@@ -107,7 +100,7 @@ def find_trial(store: Store, trial_id: int) -> StoredTrial:
     if stored is None:
         raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
     key, trial = stored
-    if isinstance(trial.outcome, Estimated):
+    if isinstance(trial.outcome, outcomes.Estimated):
         estimate = _in_this_database(store, key, trial.outcome.estimate)
         trial = replace(trial, outcome=replace(trial.outcome, estimate=estimate))
     record = store.record(key)
@@ -116,7 +109,7 @@ def find_trial(store: Store, trial_id: int) -> StoredTrial:
     return StoredTrial(id=trial_id, key=key, trial=trial, state=state, verification=proof)
 
 
-def _in_this_database(store: Store, key: Key, estimate: Estimate) -> Estimate:
+def _in_this_database(store: Store, key: Key, estimate: outcomes.Estimate) -> outcomes.Estimate:
     """With the error bar that its times ask for, where it has some of the chip and toolchain."""
     if not (rows := store.calibration(key.chip, key.toolchain)):
         return estimate
@@ -146,7 +139,7 @@ def heading(stored: StoredTrial) -> list[str]:
 
 def _details(stored: StoredTrial) -> list[str]:
     outcome, e = stored.trial.outcome, stored.estimate
-    lines = _wrong(outcome) if isinstance(outcome, WrongResult) else []
+    lines = _wrong(outcome) if isinstance(outcome, outcomes.WrongResult) else []
     if e is not None:
         return [
             *lines,
@@ -154,16 +147,16 @@ def _details(stored: StoredTrial) -> list[str]:
             f"VMEM {mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
             f"where the time goes: autotune explain {stored.id}",
         ]
-    if isinstance(outcome, NotEstimated) and outcome.vmem_used_bytes:
+    if isinstance(outcome, outcomes.NotEstimated) and outcome.vmem_used_bytes:
         return [f"VMEM {mebibytes(outcome.vmem_used_bytes)}"]
-    if isinstance(outcome, CompileFailed) and outcome.message:
+    if isinstance(outcome, outcomes.CompileFailed) and outcome.message:
         return ["the compiler's message:", *_indented(outcome.message)]
-    if isinstance(outcome, Crashed) and outcome.log_tail:
+    if isinstance(outcome, outcomes.Crashed) and outcome.log_tail:
         return ["the last lines of its log:", *_indented(outcome.log_tail)]
     return lines
 
 
-def _wrong(outcome: WrongResult) -> list[str]:
+def _wrong(outcome: outcomes.WrongResult) -> list[str]:
     """Which check of the gate failed, and by how much."""
     if not outcome.check:
         return []

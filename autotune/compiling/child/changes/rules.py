@@ -1,6 +1,5 @@
 """What can be changed in a kernel, by kind: in an equation of its body, or in how it is called."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -123,7 +122,6 @@ def _bound(eqn: Any, given: Sequence[Any]) -> Any:
 
 
 _MOST_AXES = 4
-_COUNTING = ("program_id", "num_programs")
 
 
 def grid_orders(eqn: Any, _: Made) -> Mapping[str, Callable[[], Any]]:
@@ -142,16 +140,15 @@ def _turned(eqn: Any, order: Sequence[int]) -> list[Any]:
     mapping, params = eqn.params["grid_mapping"], eqn.params["compiler_params"]
     names, semantics = mapping.grid_names, getattr(params, "dimension_semantics", None)
     if semantics:
-        params = dataclasses.replace(params, dimension_semantics=_in_order(semantics, order))
-    turned = dataclasses.replace(
+        params = replace(params, dimension_semantics=_in_order(semantics, order))
+    turned = replace(
         mapping,
         grid=_in_order(mapping.grid, order),
         grid_names=names and _in_order(names, order),
         block_mappings=tuple(_block(block, order) for block in mapping.block_mappings),
     )
     body = rewritten(eqn.params["jaxpr"], partial(_counted, order))
-    changed = {"grid_mapping": turned, "jaxpr": body, "compiler_params": params}
-    return [eqn.replace(params={**eqn.params, **changed})]
+    return _with(eqn, grid_mapping=turned, jaxpr=body, compiler_params=params)
 
 
 def _block(block: Any, order: Sequence[int]) -> Any:
@@ -163,10 +160,9 @@ def _block(block: Any, order: Sequence[int]) -> Any:
 
 
 def _counted(order: Sequence[int], eqn: Any, _: Made) -> list[Any] | None:
-    if eqn.primitive.name not in _COUNTING:
+    if eqn.primitive.name not in _STEPS:
         return None
-    axis = order.index(eqn.params["axis"])
-    return [eqn.replace(params={**eqn.params, "axis": axis})]
+    return _with(eqn, axis=order.index(eqn.params["axis"]))
 
 
 def _in_order(values: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
@@ -251,11 +247,7 @@ def _unrolled(eqn: Any, _: Made) -> _Options:
     if eqn.primitive.name != "scan" or eqn.params["unroll"] != 1 or eqn.params["length"] == 1:
         return {}
     turns = eqn.params["length"]
-    return {str(count): partial(_with_turns, eqn, min(count, turns)) for count in _UNROLLED}
-
-
-def _with_turns(eqn: Any, count: int) -> list[Any]:
-    return [eqn.replace(params={**eqn.params, "unroll": count})]
+    return {str(count): partial(_with, eqn, unroll=min(count, turns)) for count in _UNROLLED}
 
 
 def _not_given(name: str, values: Mapping[str, Any], eqn: Any, _: Made) -> _Options:
@@ -291,8 +283,11 @@ def _parameters(eqn: Any) -> Any:
 
 
 def _with_parameters(eqn: Any, **values: Any) -> list[Any]:
-    params = dataclasses.replace(_parameters(eqn), **values)
-    return [eqn.replace(params={**eqn.params, "compiler_params": params})]
+    return _with(eqn, compiler_params=replace(_parameters(eqn), **values))
+
+
+def _with(eqn: Any, **params: Any) -> list[Any]:
+    return [eqn.replace(params={**eqn.params, **params})]
 
 
 BODY_RULES: Mapping[ChangeKind, Rule] = {
