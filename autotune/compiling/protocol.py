@@ -72,15 +72,13 @@ class PossibleChanges(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListChanges(questions.Attempted[PossibleChanges | Failure]):
+class ListChanges(
+    questions.OfConfig[PossibleChanges | Failure], questions.Attempted[PossibleChanges | Failure]
+):
     """What could be changed in the source of a config, as far as its trace shows that."""
 
     kind = "changes"
     form = PossibleChanges
-    ref: KernelRef
-    problem: Problem
-    config: Config
-    chip: Chip
 
 
 CompilerQuestion = (

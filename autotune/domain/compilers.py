@@ -92,6 +92,22 @@ class CompilerQuestion(Generic[T_co]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfProblem(CompilerQuestion[T_co]):
+    """It is about a problem of a kernel."""
+
+    ref: KernelRef
+    problem: Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfConfig(OfProblem[T_co]):
+    """It is about a config of that on a chip."""
+
+    config: Config
+    chip: Chip
+
+
+@dataclass(frozen=True, kw_only=True)
 class Required(CompilerQuestion[T_co]):
     """It must work for any search to make sense: what fails is raised. ``errors``: as what, by the
     stage that failed; anything else is a ``CompilerUnavailableError``."""
@@ -167,24 +183,20 @@ class ReadCall(Required[KernelRef]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListChoices(Required[Choices]):
+class ListChoices(OfProblem[Choices], Required[Choices]):
     """The raw space; with a chip the default is what a user has on it. Raises
     ``InvalidInputError`` with the kernel's own sentence for an impossible problem."""
 
     kind = "choices"
     form = Choices
-    ref: KernelRef
-    problem: Problem
     chip: Chip | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckDeclaration(Required[None]):
+class CheckDeclaration(OfProblem[None], Required[None]):
     """Raises ``KernelImportError`` with what does not fit together in the declaration."""
 
     kind = "check"
-    ref: KernelRef
-    problem: Problem
     chip: Chip
 
 
@@ -233,14 +245,12 @@ class Traces(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceConfig(Attempted[Traces | Failure]):
+class TraceConfig(OfProblem[Traces | Failure], Attempted[Traces | Failure]):
     """``orders``: in every order of a named grid. With a chip: for it, which a kernel needs that
     asks for the TPU while it is traced."""
 
     kind = "trace"
     form = Traces
-    ref: KernelRef
-    problem: Problem
     config: Config
     chip: Chip | None = None
     orders: bool = False
@@ -254,24 +264,18 @@ class CompiledConfig(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileConfig(Attempted[Attempt]):
+class CompileConfig(OfConfig[Attempt], Attempted[Attempt]):
     kind = "compile"
     form = CompiledConfig
-    ref: KernelRef
-    problem: Problem
-    config: Config
-    chip: Chip
     options: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileBaseline(Attempted[XlaCost | Failure]):
+class CompileBaseline(OfProblem[XlaCost | Failure], Attempted[XlaCost | Failure]):
     """XLA's figures for the plain-XLA version."""
 
     kind = "baseline"
     form = XlaCost
-    ref: KernelRef
-    problem: Problem
     chip: Chip
     options: str | None = None
 
@@ -301,27 +305,21 @@ class CompileStep(Attempted[CompiledStep | Failure]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyConfig(Attempted[Verdict]):
+class VerifyConfig(OfConfig[Verdict], Attempted[Verdict]):
     """Run it in interpret mode against its reference; a config that ends the compiler, or hangs, is
     not verified. ``budget_s``: what is known to take much longer is not run."""
 
     kind = "verify"
     form = Verdict
-    ref: KernelRef
-    problem: Problem
-    config: Config
-    chip: Chip
     budget_s: float = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteExecutable(Attempted[Failure | None]):
+class WriteExecutable(OfProblem[Failure | None], Attempted[Failure | None]):
     """Compile a config (None: plain XLA) under a name and write what the measuring process loads to
     a file; for the CPU without a chip."""
 
     kind = "executable"
-    ref: KernelRef
-    problem: Problem
     config: Config | None
     name: str
     chip: Chip | None

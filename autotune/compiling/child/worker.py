@@ -43,17 +43,6 @@ from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, 
 from autotune.domain.problem import Config, Problem
 from autotune.domain.step import CompiledStep
 
-_OfCandidate = questions.CompileConfig | protocol.ListChanges | questions.VerifyConfig
-_OfKernel = (
-    questions.ListChoices
-    | questions.CheckDeclaration
-    | questions.TraceConfig
-    | questions.CompileBaseline
-    | questions.WriteExecutable
-    | protocol.ProfileConfig
-    | _OfCandidate
-)
-
 
 class CompilerWorker:
     """One handler per request; every answer is plain JSON data."""
@@ -137,7 +126,7 @@ class CompilerWorker:
 
         if question.problem is None or question.config is None:
             return profile.profile_function(self.loader, question, self.dump)
-        return profile.profile_config(self._kernel(question), question, self.dump)
+        return profile.profile_config(self.loader.kernel(question.ref), question, self.dump)
 
     def do_changes(self, question: protocol.ListChanges) -> protocol.PossibleChanges:
         from autotune.compiling.child.changes.rewriting import possible_changes
@@ -191,10 +180,10 @@ class CompilerWorker:
         left = f"{underway.left_s:.1f} {underway.done} {underway.total}"
         (self.dump.parent / protocol.UNDERWAY).write_text(left)
 
-    def _kernel(self, question: _OfKernel) -> Kernel:
+    def _kernel(self, question: questions.OfProblem[Any]) -> Kernel:
         return self.loader.kernel(question.ref)
 
-    def _candidate(self, question: _OfCandidate) -> tuple[Kernel, Problem, Config, Chip]:
+    def _candidate(self, question: questions.OfConfig[Any]) -> tuple[Kernel, Problem, Config, Chip]:
         return self._kernel(question), question.problem, question.config, question.chip
 
 
@@ -213,7 +202,7 @@ STAGES: dict[type[BaseException], str] = {
 
 
 @contextmanager
-def _blaming(kernel: Kernel, question: _OfKernel) -> Iterator[None]:
+def _blaming(kernel: Kernel, question: questions.OfProblem[Any]) -> Iterator[None]:
     """What a declaration raises is a sentence that names its file."""
     try:
         yield
