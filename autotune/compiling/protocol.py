@@ -125,12 +125,10 @@ class OpenDevice(questions.Required[Device]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakeInputs(questions.Required[None]):
+class MakeInputs(questions.OfProblem[None], questions.Required[None]):
     """Random numbers from the ``seed``, on the device."""
 
     kind = "inputs"
-    ref: KernelRef
-    problem: Problem
     chip: Chip | None
     seed: int
 
@@ -144,14 +142,12 @@ class Loaded(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadProgram(questions.Attempted[Loaded]):
+class LoadProgram(questions.OfProblem[Loaded], questions.Attempted[Loaded]):
     """Make a config (None: plain XLA) ready under a name and run it once or twice. ``path``: of its
     executable, where it was compiled."""
 
     kind = "load"
     form = Loaded
-    ref: KernelRef
-    problem: Problem
     chip: Chip | None
     config: Config | None
     name: str

@@ -21,7 +21,7 @@ from autotune.compiling.child.measure import accelerator
 from autotune.compiling.child.serving import StageError, answered, serve
 from autotune.compiling.protocol import Device, Loaded, Sample, Samples
 from autotune.declaring.kernel import Kernel
-from autotune.domain.compilers import LOAD
+from autotune.domain.compilers import LOAD, OfProblem
 from autotune.domain.evidence import NotMeasured
 from autotune.domain.problem import Problem
 
@@ -82,9 +82,7 @@ class Measurer:
             [Sample(None, t.reason) if isinstance(t, NotMeasured) else Sample(t) for t in times]
         )
 
-    def _subject(
-        self, question: protocol.MakeInputs | protocol.LoadProgram
-    ) -> tuple[Kernel, Problem]:
+    def _subject(self, question: OfProblem[Any]) -> tuple[Kernel, Problem]:
         return self.loader.kernel(question.ref), question.problem
 
 
