@@ -20,17 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from autotune.compiling.environments.environment import (
-    LIBTPU,
-    Environment,
-    Interpreter,
-    checked,
-    environments,
-    keep,
-    last_words,
-    name_of,
-    probe,
-)
+from autotune.compiling.environments import environment
 from autotune.domain.errors import AutotuneError, InvalidInputError
 
 _NAMES = tuple(f"python3.{minor}" for minor in range(11, 16))
@@ -97,7 +87,7 @@ def create_environment(
     extra: Sequence[str] = (),
     python: str | None = None,
     announce: Announce = lambda _: None,
-) -> Environment:
+) -> environment.Environment:
     """An environment for ``release`` (``jax==0.6.2`` or ``0.6.2``); the one that is there already.
     ``0.6.2+libtpu.0.0.20``: another libtpu beside the packages of an interpreter that has that jax,
     of the environment 0.6.2 where no ``python`` is given.
@@ -113,19 +103,19 @@ def create_environment(
             f"environments cannot be kept in {folder} ({error.strerror}): name a folder that can "
             "be written with AUTOTUNE_ENVIRONMENTS"
         ) from None
-    jax, _, libtpu = version.partition(LIBTPU)
+    jax, _, libtpu = version.partition(environment.LIBTPU)
     python = python and os.path.normpath(
         Path.cwd() / (shutil.which(python) or python)
     )  # links stay
     base = ""
     if libtpu:
         base = python or create_environment(folder, jax, announce=announce).python
-    name = name_of(version, base)
+    name = environment.name_of(version, base)
     with _alone(folder / f".{name}.lock", announce):
-        for environment in environments(folder):
-            is_meant = environment.name in (name, version) and environment.base == base
-            if is_meant and set(extra) <= set(environment.extra):
-                return checked(environment)
+        for there in environment.environments(folder):
+            is_meant = there.name in (name, version) and there.base == base
+            if is_meant and set(extra) <= set(there.extra):
+                return environment.checked(there)
         home = folder / name
         if python and Path(python).parent.resolve().is_relative_to(home.resolve()):
             raise InvalidInputError(
@@ -146,7 +136,7 @@ def create_environment(
         except AutotuneError:
             shutil.rmtree(home, ignore_errors=True)
             raise
-        made = Environment(
+        made = environment.Environment(
             name=name,
             python=str(tool.python),
             python_version=interpreter.python_version,
@@ -154,7 +144,7 @@ def create_environment(
             extra=tuple(extra),
             base=base,
         )
-        keep(folder, made)
+        environment.keep(folder, made)
     return made
 
 
@@ -220,7 +210,8 @@ def _requires_python(version: str) -> str:
     )
     if done.returncode:
         raise InvalidInputError(
-            f"jax {version} cannot be had from the package index: {last_words(done.stderr)}"
+            f"jax {version} cannot be had from the package index: "
+            f"{environment.last_words(done.stderr)}"
         )
     metadata = json.loads(done.stdout)["install"][0]["metadata"]
     return str(metadata.get("requires_python", ""))
@@ -236,11 +227,11 @@ def libtpu_releases(first: str, last: str) -> list[str]:
     return sorted(between, key=Version, reverse=Version(first) > low)
 
 
-def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
+def _import_or_complete(tool: _Installer, announce: Announce) -> environment.Interpreter:
     """What is in the environment. What a release forgot to ask for is installed beside it."""
     for _ in range(_MOST_FORGOTTEN):
-        interpreter = probe(str(tool.python))
-        if isinstance(interpreter, Interpreter):
+        interpreter = environment.probe(str(tool.python))
+        if isinstance(interpreter, environment.Interpreter):
             return interpreter
         if interpreter.lacks is None:
             raise AutotuneError(f"JAX cannot be imported there: {interpreter.message}")
@@ -256,7 +247,9 @@ def _run(command: Sequence[str]) -> str:
     except OSError as error:
         raise AutotuneError(f"{command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
-        raise AutotuneError(f"`{' '.join(command[:4])} …` failed: {last_words(done.stderr)}")
+        raise AutotuneError(
+            f"`{' '.join(command[:4])} …` failed: {environment.last_words(done.stderr)}"
+        )
     return done.stdout
 
 

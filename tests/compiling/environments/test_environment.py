@@ -129,7 +129,9 @@ def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
 
 def test_what_cannot_be_imported_is_not_left_behind(tmp_path, installed, monkeypatch):
     monkeypatch.setattr(
-        create, "probe", lambda _: CannotCompile(lacks=None, message="no module has this")
+        create.environment,
+        "probe",
+        lambda _: CannotCompile(lacks=None, message="no module has this"),
     )
     with pytest.raises(AutotuneError, match="cannot be imported there: no module has this"):
         create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
