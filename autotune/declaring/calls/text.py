@@ -257,9 +257,7 @@ def _named_value(name: str, home: Mapping[str, Any]) -> Any:
     if first in home:
         return _attribute(home[first], rest, name)
     if not rest:
-        if first.lower() in _WORDS:
-            return _WORDS[first.lower()]
-        return first  # text needs no quotes on a command line
+        return _WORDS.get(first.lower(), first)  # text needs no quotes on a command line
     for cut in range(len(rest), 0, -1):
         try:
             module = import_module(".".join([first, *rest[: cut - 1]]))

@@ -165,9 +165,7 @@ class ScalarEnvironment:
                 self.values[var] = args[position]
 
     def read(self, var: Any) -> Value:
-        if hasattr(var, "val"):
-            return constant(var.val, self.rank)
-        return self.values.get(var)
+        return constant(var.val, self.rank) if hasattr(var, "val") else self.values.get(var)
 
     def run(self, eqn: Any) -> None:
         """Evaluate one equation; its outputs are unknown when anything it needs is."""
