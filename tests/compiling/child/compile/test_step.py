@@ -30,7 +30,7 @@ class Compiler:
 def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
-        operation_times,
+        operation_times.scheduled,
         "simulated",
         lambda text, *_, **__: TIMED if text == "code" else f"no {text}",
     )
