@@ -69,7 +69,6 @@ def _core_us(run: Mapping[str, Any]) -> float:
 
 
 def _moved_bytes(run: Mapping[str, Any]) -> int:
-    """By its DMAs, of one core."""
     return int(run["hbm_bytes_read"] + run["hbm_bytes_written"])
 
 

@@ -139,7 +139,7 @@ def hbm_bytes_per_us(chip: ChipInfo) -> float:
     read as written."""
     if chip.chip.value not in constants.CHIPS:
         return chip.hbm_bytes_per_s * chip.num_cores / 1e6
-    core = constants.load(chip.chip.value)
+    core = constants.load(chip.chip.value, is_fused=True)
     read = core.hbm_bytes_per_cycle * core.clock_hz * chip.num_cores / 1e6
     return read * 2 / (1 + core.write_cost) / (1 + core.turn_cost)
 
@@ -151,7 +151,8 @@ class Rates:
     def __init__(self, chip: ChipInfo, links: Links | None = None) -> None:
         self.chip, self.links = chip, links
         self.bytes_per_us = hbm_bytes_per_us(chip)
-        core = constants.load(chip.chip.value) if chip.chip.value in constants.CHIPS else None
+        is_known = chip.chip.value in constants.CHIPS
+        core = constants.load(chip.chip.value, is_fused=True) if is_known else None
         clock_hz = core.clock_hz if core else 1e9
         self._us_per_cycle = 1e6 / clock_hz if core else 0.0
         cycles = (core.real_read_latency_cycles, core.real_write_latency_cycles) if core else (0, 0)

@@ -274,6 +274,7 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
     data: dict[str, Any] = json.loads(files(name)[used].read_text())
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
     real = {k: e["value"] for k, e in {**_hardware()["all"], **_hardware()[name]}.items()}
+    real |= {} if is_fused else real.get("kernels", {})
     clock_hz = float(real.get("clock_hz", number["clock_hz"]))
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
     burst_bytes_per_second = real.get("burst_gigabytes_per_second", 0.0) * 1e9

@@ -144,7 +144,11 @@ def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():
 
 def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_reading():
     """DMAs of libtpu's model are in cycles of its own clock."""
-    chip = load("v7x")
+    chip = load("v7x", is_fused=True)
     assert chip.dma_bytes_per_cycle == pytest.approx(3715 / 2.2)
     assert chip.clock_hz < 2.2e9
     assert chip.hbm_bytes_per_cycle * chip.clock_hz == pytest.approx(0.924 * 3700e9)
+    copied = chip.hbm_bytes_per_cycle / (1 + chip.turn_cost)
+    kernel = dma.shared(load("v7x"))
+    assert kernel.bytes_per_cycle == pytest.approx(copied, rel=1e-3)
+    assert kernel.turn_cost == 0
