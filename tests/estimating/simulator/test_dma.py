@@ -135,11 +135,12 @@ def test_a_read_of_v7x_arrives_later_where_it_follows_a_write(kinds, late):
 
 
 def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():
-    chip = load("v5p")
+    chip = load("v5p", is_fused=True)
     events = [(0.0, 1.0, 1, HBM_WRITE, ()), (0.0, 1.0, 1, WAITED, ())]
     end = dma.replay(events, dma.shared(chip), (0.0, 0, 0, STEP, _WORK)).end
     assert end.cycles == pytest.approx(chip.real_write_latency_cycles, abs=2)
     assert chip.write_latency_cycles < end.cycles < chip.real_read_latency_cycles
+    assert load("v5p").real_read_latency_cycles == chip.read_latency_cycles
 
 
 def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_reading():
