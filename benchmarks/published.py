@@ -7,6 +7,8 @@
 PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
 Each row's operation is built as tokamax's autotuner builds it, compiled and estimated.
+What was measured on v5p and v7x is what libtpu 0.0.44 makes: with it programs need the memory that
+was measured. A PYTHON for these chips has it: ``pip install --no-deps libtpu==0.0.44`` comes last.
 
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and

@@ -25,12 +25,15 @@ from typing import Any
 import jax
 import numpy as np
 import pydantic
+from jax import numpy as jnp
+from jax._src import tpu_custom_call
 from tokamax._src import benchmarking, numerics
 from tokamax._src.autotuning import cache
 from tokamax._src.autotuning.arg_spec import ArgSpec
 from tokamax._src.ops.gmm_v2 import gmm_v2
 
 from autotune import Array, Axis, Config, Kernel, Problem
+from autotune.compiling import libtpu
 from autotune.compiling.child.tokamax_cache import op_named
 
 _RAGGED_DOT = "pallas_mosaic_tpu_ragged_dot"
@@ -185,5 +188,17 @@ KERNEL = Kernel(
     reference=_function,
     doc="a row of tokamax's autotuning caches",
 )
+
+
+def _write_older_mosaic() -> None:
+    """As libtpu 0.0.44 reads it, with the log2 that JAX had then: without a TPU, JAX takes libtpu
+    for the newest."""
+    jax.config.update("jax_mosaic_unzip_debug_locations", False)
+    tpu_custom_call.get_ir_version = lambda _: 15
+    jnp.log2 = lambda x: jnp.log(x) / np.log(2).astype(x.dtype)
+
+
 jax.stages.Lowered.compile = _noting(jax.stages.Lowered.compile)
 gmm_v2.calculate_tiling = _buffered_twice(gmm_v2.calculate_tiling)
+if tuple(map(int, (libtpu.version() or "").split(".")[:3])) < (0, 0, 50):
+    _write_older_mosaic()
