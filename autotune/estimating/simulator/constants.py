@@ -277,7 +277,8 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
     real |= {} if is_fused else real.get("kernels", {})
     clock_hz = float(real.get("clock_hz", number["clock_hz"]))
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
-    burst_bytes_per_second = real.get("burst_gigabytes_per_second", 0.0) * 1e9
+    burst = f"{'xla_' if is_fused else ''}burst_gigabytes_per_second"
+    burst_bytes_per_second = real.get(burst, 0.0) * 1e9
     stalls = data["stalls"]
     return ChipConstants(
         name=name,
