@@ -103,13 +103,15 @@ def _as_called(op: Any) -> Any:
 
 
 def _config(row: dict[str, Any]) -> dict[str, Any]:
-    """As this tokamax reads it: it exchanges two tiles where weights are transposed, which that
-    on v5e and v7x did not: 0.0.12 has their rows and exchanges none (docs/results/accuracy.md:
-    which program was measured)."""
+    """As this tokamax reads it: it exchanges two tiles where weights are transposed, which those on
+    v5e and v7x did not: 0.0.12 has these rows, or the same tiles, and exchanges none. What came to
+    v7x since 0.0.16 lists its groups (docs/results/accuracy.md: which program was measured)."""
     config: dict[str, Any] = row["config"]
     dims = row["problem"].get("ragged_dot_dimension_numbers") or {}
     is_transposed = dims.get("dot_dimension_numbers", [()])[0] == [[1], [2]]
-    if row["chip"] not in ("v5e", "v7x") or row["family"] != _RAGGED_DOT or not is_transposed:
+    is_new = row["chip"] == "v7x" and isinstance(row["problem"].get("group_sizes"), list)
+    is_old = row["chip"] in ("v5e", "v7x") and not is_new
+    if not is_old or row["family"] != _RAGGED_DOT or not is_transposed:
         return config
     return config | {"tile_k": config["tile_n"], "tile_n": config["tile_k"]}
 
