@@ -7,8 +7,10 @@
 PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
 Each row's operation is built as tokamax's autotuner builds it, compiled and estimated.
-What was measured on v5p and v7x is what libtpu 0.0.44 makes: with it programs need the memory that
-was measured. A PYTHON for these chips has it: ``pip install --no-deps libtpu==0.0.44`` comes last.
+Rows were measured with several libtpus: attention on v5p and v7x is what 0.0.44 makes, gated linear
+units on v7x what that of jax 0.12 makes. The memory of the program tells: of a row that was made by
+several, the tables take what needs the memory that was measured. For a PYTHON with the older one
+``pip install --no-deps libtpu==0.0.44`` comes last.
 
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
@@ -157,8 +159,7 @@ def estimate_all(rows: Sequence[Row], python: str, done: Path, until: float | No
         with CompilerPool(1, python=python, limit_s=_LIMIT_S) as pool:
             toolchain = pool.ask(DescribeToolchain())
             print(f"{toolchain}; {MODEL}", flush=True)
-            same = [row for row in newest(done, MODEL) if row["libtpu"] == toolchain.libtpu]
-            known = {row["id"] for row in same}
+            known = {row["id"] for row in newest(done, MODEL, toolchain.libtpu)}
             for number, row in enumerate(rows):
                 if row["id"] in known:
                     continue

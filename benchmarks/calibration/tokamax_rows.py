@@ -124,9 +124,19 @@ def brief(row: Row) -> Row:
     return {**rounded, "problem": row["problem"]}
 
 
-def newest(path: Path, model: str) -> list[Row]:
-    """Each row once, as it was made last by this model of time."""
-    return [*{row["id"]: row for row in read_done(path) if row["model"] == model}.values()]
+def newest(path: Path, model: str, libtpu: str | None = None) -> list[Row]:
+    """Each row once, as it was made last by this model of time, of any libtpu or of one: of those
+    that make the program that was measured, where one does."""
+    made: dict[str, Row] = {}
+    for row in read_done(path):
+        is_asked = row["model"] == model and libtpu in (None, row["libtpu"])
+        if is_asked and _takes_measured_memory(row) >= _takes_measured_memory(made.get(row["id"])):
+            made[row["id"]] = row
+    return [*made.values()]
+
+
+def _takes_measured_memory(row: Row | None) -> bool:
+    return row is not None and "made_mb" in row and is_measured(row)
 
 
 def with_present_bar(row: Row) -> Row:

@@ -131,3 +131,21 @@ def test_the_bar_of_kernels_never_seen_is_wider_the_fewer_others_there_are():
     assert known["shown"]["v7x"]["value"] == shares
     called = {names.KERNELS[f"mosaic_tpu_{name}"] for name in ("ragged_dot", "flash_attention")}
     assert set(known["kernels"]["value"]) == called
+
+
+@pytest.mark.parametrize(
+    ("libtpu", "chosen"),
+    [(None, {"a": 90.0, "b": 60.0}), ("0.0.44", {"a": 90.0, "b": 70.0}), ("0.0.45", {})],
+)
+def test_of_several_libtpus_that_which_makes_the_measured_program_counts(tmp_path, libtpu, chosen):
+    path = tmp_path / "rows.jsonl"
+    for name, version, made_mb, time_us in (
+        ("a", "0.0.44", 100.0, 90.0),
+        ("a", "0.0.50.1", 82.0, 50.0),
+        ("b", "0.0.44", 82.0, 70.0),
+        ("b", "0.0.50.1", 83.0, 60.0),
+    ):
+        row = {"id": name, "model": "m", "libtpu": version, "peak_mb": 100.0, "made_mb": made_mb}
+        names.append_done(path, row | {"estimate_us": time_us})
+    rows = names.newest(path, "m", libtpu)
+    assert {row["id"]: row["estimate_us"] for row in rows} == chosen
