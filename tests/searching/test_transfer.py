@@ -64,18 +64,18 @@ def space(rows, blocks=BLOCKS):
     return Space(candidates=found, default=found[DEFAULT].config, default_verdict=None)
 
 
-def time_us(rows, block):
+def time_us(rows, block, chip=V5E.chip):
     libtpu = SUBJECT.toolchain.libtpu
     calls, step_us = [pipeline(traced(rows, block), V5E)], np.array([core_us(block)])
-    return float(predicted_us(calls, step_us, V5E.chip, libtpu)[0])
+    return float(predicted_us(calls, step_us, chip, libtpu)[0])
 
 
-def compilers(rows, factor=1.0, placed=(), **more):
+def compilers(rows, factor=1.0, placed=(), chip=V5E.chip, **more):
     """``placed``: blocks whose operand XLA puts in VMEM ahead of the call."""
 
     def answer(config):
         steps, block = rows // config["block"], config["block"]
-        run = simulation(time_us(rows, block) * factor)
+        run = simulation(time_us(rows, block, chip) * factor)
         run |= {
             "bundle_cycles": core_us(block) * factor * steps * 1000,
             "stall_cycles": 0,
@@ -353,10 +353,10 @@ def test_few_or_bad_predictions_are_not_believed(store):
 def test_its_own_trials_are_enough_in_time(store):
     """Of a first problem: the steps of its candidates are known before all are compiled."""
     counts = []
-    for chip in (V5E.chip, Chip.V5P):  # the second one's are known from the first, but for a few
+    for chip in (V5E.chip, Chip.V6E):  # the second one's are known from the first, but for a few
         of, many = subject(NEXT), space(NEXT, blocks=range(8, 8 * 65, 8))
         of = replace(of, chip=replace(V5E, chip=chip))
-        found = run_search(compilers(NEXT), store, of, many, SearchLimits(), Quiet())
+        found = run_search(compilers(NEXT, chip=chip), store, of, many, SearchLimits(), Quiet())
         assert found.stopped_by == "prediction"
         counts.append(len(found.trials))
     assert counts[1] < ENOUGH_OWN <= counts[0] < 40
