@@ -135,7 +135,7 @@ class _Cores:
     def __init__(self, channel: dma.Channel, count: int) -> None:
         self._channel, self._arrived = channel, dict[_Which, Array]()
         self._busy, self._saved, self.waited = np.zeros((3, count))
-        self._mix = dma.Mix(np.zeros(count), np.zeros(count))
+        self._mix = dma.Mix(*np.zeros((3, count)))
 
     def arrived(self, which: _Which) -> Array:
         """When the last DMA of an operand arrived."""
@@ -155,7 +155,7 @@ class _Cores:
             self._saved = saved - fast * channel.saved_share
             slow, took = size - fast, fast / channel.burst_bytes_per_cycle
         self._busy = begun + took + slow / channel.bytes_per_cycle
-        latency = channel.write_latency if which[0] else channel.late(self._mix)
+        latency = channel.write_latency if which[0] else channel.late(self._mix, np.minimum)
         self._arrived[which] = np.where(size > 0.0, self._busy + latency, before)
         return before
 

@@ -100,14 +100,17 @@ class Timeline(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """Bytes that moved in HBM, numbers or arrays: by half for each ``_MIXED_BYTES`` since."""
+    """Bytes that moved in HBM, numbers or arrays: by half for each ``_MIXED_BYTES`` since.
+    ``write``: those of the last DMA that wrote."""
 
     moved: Any = 0.0
     written: Any = 0.0
+    write: Any = 0.0
 
     def after(self, size: Any, written: Any) -> Mix:
         left = 2.0 ** (-size / _MIXED_BYTES)
-        return Mix(self.moved * left + size, self.written * left + written)
+        write = written + self.write * (written == 0)
+        return Mix(self.moved * left + size, self.written * left + written, write)
 
     def turning(self) -> Any:
         """1 where half of it was written, 0 where all or nothing was."""
@@ -123,7 +126,7 @@ class Channel:
     own idle channel must have saved before; 0 where a core has the channel to itself.
     ``write_cost``: bytes read in the time in which one is written; ``turn_cost``: more of them
     where as much is read as written, as HBM turns between the two; ``turn_latency``: as much later
-    a read arrives there.
+    a read arrives there at most, no more than the write before it takes.
     """
 
     bytes_per_cycle: float
@@ -144,9 +147,10 @@ class Channel:
         """How many times as long bytes take as HBM turns between reads and writes."""
         return 1 + self.turn_cost * mix.turning()
 
-    def late(self, mix: Mix) -> Any:
-        """The latency of a read, which waits for HBM to turn."""
-        return self.read_latency + self.turn_latency * mix.turning()
+    def late(self, mix: Mix, least: Callable[[Any, Any], Any] = min) -> Any:
+        """The latency of a read, which waits for HBM to write and turn."""
+        waits = least(self.turn_latency, mix.write / self.bytes_per_cycle)
+        return self.read_latency + waits * mix.turning()
 
 
 def shared(chip: ChipConstants) -> Channel:
