@@ -147,7 +147,7 @@ def _compare(
 
 def _cycles_us(cost: XlaCost, chip: Chip) -> float:
     cycles = sum(part.expected_cycles * part.runs for part in cost.schedule)
-    return cycles / constants.load(chip.value).clock_hz * 1e6
+    return cycles / constants.load(chip.value, is_fused=True).clock_hz * 1e6
 
 
 def _report(name: str, rows: Sequence[Row]) -> None:

@@ -25,8 +25,8 @@ def cycles_as_libtpu_counts(
 
 
 def as_libtpu_counts(chip: ChipConstants) -> ChipConstants:
-    """Return the same without what hardware showed of the matrix units."""
-    return replace(chip, load_cycles=0.0, matrix_slowdown=0.0, matrix_rate=1.0)
+    """Return the same without what hardware showed of the matrix units and of steps."""
+    return replace(chip, load_cycles=0.0, matrix_slowdown=0.0, matrix_rate=1.0, step_cycles=0.0)
 
 
 def independent(chip: ChipConstants) -> Channel:

@@ -83,6 +83,7 @@ class ChipConstants:
     load_cycles: float  # of a matrix unit, to load each register that was pushed
     matrix_slowdown: float  # cycles more for each that the matrix units are busy
     matrix_rate: float  # of their own clock, in cycles of the core's
+    step_cycles: float  # of a pass of a kernel's outer loop, beside what is listed
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
     hop_cycles: float  # from neighbour to neighbour
     offloaded_share: float  # of the rate of copies, what SparseCores move at
@@ -305,6 +306,7 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
         load_cycles=real.get("load_cycles", 0.0) * (not is_fused),
         matrix_slowdown=real.get("matrix_slowdown", 0.0) * is_fused,
         matrix_rate=real.get("matrix_rate", 1.0),
+        step_cycles=real.get("step_cycles", 0.0) * (not is_fused),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
         hop_cycles=real["link_hop_us"] * clock_hz / 1e6,
         offloaded_share=real["offloaded_share"],

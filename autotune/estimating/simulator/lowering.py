@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from autotune.estimating.simulator.bundles import NO_MEMORY, Bundle, CallOperand, Listing
+from autotune.estimating.simulator.constants import ChipConstants
 from autotune.estimating.simulator.graph import Block, Branch, Graph
 from autotune.estimating.simulator.memory import Scalars, operand_address, signed_words
 from autotune.estimating.simulator.outcome import UnfitError
@@ -67,18 +68,17 @@ def lower(
     part: Slice,
     costs: Costs,
     scalars: Scalars,
-    granule_bytes: int,
+    chip: ChipConstants,
     *,
     tell_blocks: bool = False,
 ) -> Walk:
-    """Generate and compile the function. ``granule_bytes``: the unit of DMA sizes. ``tell_blocks``:
-    emit a BLOCK event for each as well."""
-    writer = _Writer(listing, graph, part, costs, tell_blocks)
+    """Generate and compile the function. ``tell_blocks``: emit a BLOCK event for each as well."""
+    writer = _Writer(listing, graph, part, costs, chip.step_cycles, tell_blocks)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
     scope: dict[str, Any] = {"CoreWork": CoreWork}
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102 (made of a listing here)
     memory = part.memory
-    fill = partial(memory.fill, granule_bytes=granule_bytes)
+    fill = partial(memory.fill, granule_bytes=chip.granule_bytes)
     walk: Walk = scope["make"](memory.load, memory.store, fill, memory.spoil)
     return walk
 
@@ -135,12 +135,11 @@ class _Writer:
     """Writes the body of the function, block by block."""
 
     def __init__(
-        self, listing: Listing, graph: Graph, part: Slice, costs: Costs, tell_blocks: bool
+        self, listing: Listing, graph: Graph, part: Slice, costs: Costs, step: float, tell: bool
     ) -> None:
-        self._bundles = listing.bundles
-        self._tell_blocks = tell_blocks
-        self._graph = graph
-        self._slice = part
+        self._bundles, self._step_cycles = listing.bundles, step
+        self._tell_blocks = tell
+        self._graph, self._slice = graph, part
         self._costs = costs
         self._places = sorted(graph.blocks)
         self._number = {place: i for i, place in enumerate([*self._places, graph.exit])}
@@ -163,7 +162,7 @@ class _Writer:
     def _block(self, block: Block) -> list[str]:
         back_edge = self._graph.back_edge
         at_header = back_edge is not None and block.start == back_edge.target
-        lines = self._step() if at_header else []
+        lines = self._step(block.start) if at_header else []
         if self._tell_blocks:
             event = f"(t, {block.start}, {block.stop}, {BLOCK}, ({block.extra},))"
             lines.append(f"emit({event})")
@@ -190,14 +189,16 @@ class _Writer:
         taken = _branch_test(block.branch.operation.name)
         return f"at = {self._number[block.taken]} if {taken} else {otherwise}"
 
-    def _step(self) -> list[str]:
+    def _step(self, header: int) -> list[str]:
         """At the outer header: count the step, and stop early where the rest can be known."""
         lines = ["steps += 1", f"emit((t, 0, 0, {STEP}, {_WORK}))"]
         left = _steps_left(self._graph.back_edge, self._slice)
         if left:
             enough = "steps > max_steps or blocks * 4 > max_blocks and steps > 64"
             lines += [f"if {enough}:", f" return t, {_WORK}, {left}, False"]
-        return lines
+        more = self._step_cycles  # beside its bundles: told as a block without any
+        told = f"emit((t, {header}, {header}, {BLOCK}, ({more},))); " * self._tell_blocks
+        return [*lines, f"{told}t += {more}; n += {more}; s += {more}"] if more else lines
 
     def _bundle(self, bundle: Bundle, offset: float) -> list[str]:
         lines, part = self._phis(bundle), self._slice

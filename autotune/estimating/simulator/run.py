@@ -108,7 +108,7 @@ def record(
     check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
     graph = connect(listing, chip.delay_slots)
     costs, is_watched = price(listing, chip), watch is not None
-    walk = lower(listing, graph, part, costs, scalars, chip.granule_bytes, tell_blocks=is_watched)
+    walk = lower(listing, graph, part, costs, scalars, chip, tell_blocks=is_watched)
     events: list[Event] = []
     emit = events.append if watch is None else _fork(events, watch)
     clock, work, left, endless = walk(emit, max(max_steps, FEWEST_STEPS), MOST_BLOCKS)

@@ -155,7 +155,7 @@ def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_readi
     assert chip.dma_bytes_per_cycle == pytest.approx(3715 / 2.2)
     assert chip.clock_hz < 2.2e9
     assert chip.hbm_bytes_per_cycle * chip.clock_hz == pytest.approx(0.924 * 3700e9)
-    copied = chip.hbm_bytes_per_cycle / (1 + chip.turn_cost)
-    kernel = dma.shared(load("v7x"))
-    assert kernel.bytes_per_cycle == pytest.approx(copied, rel=1e-3)
+    copied = chip.hbm_bytes_per_cycle * chip.clock_hz / (1 + chip.turn_cost)
+    kernel = load("v7x")
+    assert kernel.hbm_bytes_per_cycle * kernel.clock_hz == pytest.approx(copied, rel=1e-3)
     assert kernel.turn_cost == 0

@@ -126,6 +126,8 @@ class Activity:
     def _bundles(self, block: Visit) -> Iterator[Spell]:
         """The stall and the issue of each bundle, from the begin of the block."""
         now, lanes = 0.0, self._costs.lane_stalls_before
+        if block.start == block.stop:
+            yield Spell(self._places.scalar(block.start), now, block.extra, block.extra)
         for address in range(block.start, block.stop):
             issued = self._costs.clock(block.start, address)
             if issued > now:

@@ -202,7 +202,7 @@ class Places:
                 return located
         if vectors:
             return [Charge(NamedPart.NO_LOCATION, _cause(op), op.opcode) for op in vectors]
-        return [Charge(self._part(address), Cause.SCALAR)]
+        return [self.scalar(address)]
 
     def _charges(self, operation: Operation) -> Iterator[Charge]:
         line = self._line(operation.name)
@@ -225,10 +225,11 @@ class Places:
     def _line(self, name: str) -> Frames | None:
         return self._lines.get(number(name))
 
-    def _part(self, address: int) -> NamedPart:
+    def scalar(self, address: int) -> Charge:
+        part = NamedPart.PROLOGUE if address < self._loop.start else NamedPart.EPILOGUE
         if not self._loop or address in self._loop:
-            return NamedPart.PIPELINE if self.listing.pipelined else NamedPart.LOOP
-        return NamedPart.PROLOGUE if address < self._loop.start else NamedPart.EPILOGUE
+            part = NamedPart.PIPELINE if self.listing.pipelined else NamedPart.LOOP
+        return Charge(part, Cause.SCALAR)
 
 
 _CAUSES = {
@@ -293,6 +294,8 @@ class _Ledger:
         """What the blocks have issued and stalled for."""
         stalls, lanes = costs.stalls_before, costs.lane_stalls_before
         for (start, stop, extra), times in self._visits.items():
+            if start == stop:
+                self._add(*self._places.scalar(start)[:2], times * extra)
             for address in range(start, stop):
                 shares = self._places.issue(address, stop)
                 each = times * (1 + extra * (address == stop - 1)) / len(shares)
