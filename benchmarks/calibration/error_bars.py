@@ -116,28 +116,34 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
     kinds = [_of_xla(row, chosen.operation_us) for row in plain]
     bars, causes = constants.bars(), len({cause(family(row)) for row in plain})
     wider = chosen.xla * of_few(max(1, causes))
-    data = {
-        "resolution": bars["resolution"],
+    told = {
         "kernels": _table(called, chosen.kernels, "kernels that are called so"),
         "families": {
             "value": {chip: _spreads(families) for chip, families in saved.items()},
             "source": f"root mean square error of kernels that are not in these rows: {_WHERE}",
         },
-        "XLA": _everywhere(kinds, wider, f"as only {causes} different families tell, times"),
-        "timed_kinds": {
-            "value": [*_kinds(kinds)],
-            "source": f"of what a row or more of {len(plain)} spend their time on: {_WHERE}",
-        },
-        "operation_us": {
-            "value": round(chosen.operation_us * chosen.xla, 3),
-            "source": f"us: {chosen.operation_us:g}, with which the bars of {len(plain)} rows are "
-            f"narrowest, times {chosen.xla:g}: {_WHERE}",
-        },
     }
-    more = never_seen(_joined(saved, kernels), kernels) if kernels else bars
-    few = of_few(max(1, len(_kinds(kinds))))
-    new_kind = _everywhere(kinds, few * wider, f"as only {len(_kinds(kinds))} kinds tell, times")
-    return more | data | {"other": bars["other"] | more["other"] | {"new kind": new_kind}}
+    other = bars["other"]
+    if plain:  # rows of kernels alone leave these bars as they are
+        few = of_few(len(_kinds(kinds)))
+        why = f"as only {len(_kinds(kinds))} kinds tell, times"
+        other = other | {"new kind": _everywhere(kinds, few * wider, why)}
+        told |= {
+            "XLA": _everywhere(kinds, wider, f"as only {causes} different families tell, times"),
+            "timed_kinds": {
+                "value": [*_kinds(kinds)],
+                "source": f"of what a row or more of {len(plain)} spend their time on: {_WHERE}",
+            },
+            "operation_us": {
+                "value": round(chosen.operation_us * chosen.xla, 3),
+                "source": f"us: {chosen.operation_us:g}, with which the bars of {len(plain)} rows "
+                f"are narrowest, times {chosen.xla:g}: {_WHERE}",
+            },
+        }
+    if kernels:
+        more = never_seen(_joined(saved, kernels), kernels)
+        told, other = told | more, other | more["other"]
+    return bars | told | {"other": other}
 
 
 def _everywhere(rows: Sequence[Timed], factor: float, why: str) -> dict[str, Any]:
