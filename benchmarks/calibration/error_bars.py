@@ -116,8 +116,10 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
     kinds = [_of_xla(row, chosen.operation_us) for row in plain]
     bars, causes = constants.bars(), len({cause(family(row)) for row in plain})
     wider = chosen.xla * of_few(max(1, causes))
+    known = _joined(saved, kernels)
+    few = of_few(len({cause(name) for families in known.values() for name in families}))
     told = {
-        "kernels": _table(called, chosen.kernels, "kernels that are called so"),
+        "kernels": _table(called, few * chosen.kernels, "kernels that are called so"),
         "families": {
             "value": {chip: _spreads(families) for chip, families in saved.items()},
             "source": f"root mean square error of kernels that are not in these rows: {_WHERE}",
@@ -125,9 +127,9 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
     }
     other = bars["other"]
     if plain:  # rows of kernels alone leave these bars as they are
-        few = of_few(len(_kinds(kinds)))
         why = f"as only {len(_kinds(kinds))} kinds tell, times"
-        other = other | {"new kind": _everywhere(kinds, few * wider, why)}
+        new_kind = _everywhere(kinds, of_few(len(_kinds(kinds))) * wider, why)
+        other = other | {"new kind": new_kind}
         told |= {
             "XLA": _everywhere(kinds, wider, f"as only {causes} different families tell, times"),
             "timed_kinds": {
@@ -141,7 +143,7 @@ def made(given: Sequence[Row], saved: Families, chosen: Chosen) -> dict[str, Any
             },
         }
     if kernels:
-        more = never_seen(_joined(saved, kernels), kernels)
+        more = never_seen(known, kernels)
         told, other = told | more, other | more["other"]
     return bars | told | {"other": other}
 
@@ -165,7 +167,7 @@ def _table(rows: Sequence[Timed], factor: float, what: str) -> dict[str, Any]:
             for kind, chips in _kinds(rows).items()
         },
         "source": f"what nine of ten of {len(rows)} rows stay within, of {what}; those of other "
-        f"chips count as {_ELSEWHERE:g}, all that there are as {_ANY:g}; times {factor:g}: "
+        f"chips count as {_ELSEWHERE:g}, all that there are as {_ANY:g}; times {factor:.3g}: "
         f"{_WHERE}",
     }
 
