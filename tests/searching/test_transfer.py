@@ -70,12 +70,12 @@ def time_us(rows, block, chip=V5E.chip):
     return float(predicted_us(calls, step_us, chip, libtpu)[0])
 
 
-def compilers(rows, factor=1.0, placed=(), chip=V5E.chip, **more):
+def compilers(rows, factor=1.0, placed=(), timed_on=V5E.chip, **more):
     """``placed``: blocks whose operand XLA puts in VMEM ahead of the call."""
 
     def answer(config):
         steps, block = rows // config["block"], config["block"]
-        run = simulation(time_us(rows, block, chip) * factor)
+        run = simulation(time_us(rows, block, timed_on) * factor)
         run |= {
             "bundle_cycles": core_us(block) * factor * steps * 1000,
             "stall_cycles": 0,
@@ -356,7 +356,7 @@ def test_its_own_trials_are_enough_in_time(store):
     for chip in (V5E.chip, Chip.V6E):  # the second one's are known from the first, but for a few
         of, many = subject(NEXT), space(NEXT, blocks=range(8, 8 * 65, 8))
         of = replace(of, chip=replace(V5E, chip=chip))
-        found = run_search(compilers(NEXT, chip=chip), store, of, many, SearchLimits(), Quiet())
+        found = run_search(compilers(NEXT, timed_on=chip), store, of, many, SearchLimits(), Quiet())
         assert found.stopped_by == "prediction"
         counts.append(len(found.trials))
     assert counts[1] < ENOUGH_OWN <= counts[0] < 40
