@@ -8,9 +8,10 @@ PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The ro
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
 Each row's operation is built as tokamax's autotuner builds it, compiled and estimated.
 Rows were measured with several libtpus: those of v5p and attention on v7x are what 0.0.44 makes,
-gated linear units on v7x what that of jax 0.12 makes. The memory of the program tells: of a row
-that several made, the tables take what needs the memory that was measured. For a PYTHON with the
-older one ``pip install --no-deps libtpu==0.0.44`` comes last.
+gated linear units on v7x and, as given rows show, cross entropies on v5p what that of jax 0.12
+makes. The memory of the program tells: of a row that several made, the tables take what needs the
+memory that was measured, and of several such the last. For a PYTHON with the older one ``pip
+install --no-deps libtpu==0.0.44`` comes last.
 
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
