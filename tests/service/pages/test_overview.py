@@ -112,7 +112,7 @@ class TestNext:
             record = published(question(m, m))
             config = trial(0, estimated(time_us)).config
             estimate = replace(record.estimate, time_us=time_us)
-            store.save_record(replace(record, config=config, estimate=estimate))
+            publish(fresh, store, replace(record, config=config, estimate=estimate))
         entries = tuple(
             TunedEntry(key=question(m, m), weight=weight, before_us=50.0)
             for m, weight in ((5, 100.0), (6, 2.0), (7, 1000.0))
