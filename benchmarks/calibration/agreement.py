@@ -134,5 +134,5 @@ def _agreement(a: Pair, b: Pair) -> int:
 
 
 def p90(errors: Sequence[float]) -> float:
-    """The error that nine rows of ten stay below; ``errors`` are sorted."""
+    """The error that nine rows of ten stay within; ``errors`` are sorted."""
     return quantile(errors, 0.9)

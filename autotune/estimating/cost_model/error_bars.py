@@ -23,8 +23,8 @@ family."""
 
 
 def quantile(errors: Sequence[float], share: float) -> float:
-    """The error that this share of rows stays below; ``errors`` are sorted."""
-    return errors[min(len(errors) - 1, int(share * len(errors)))]
+    """What this share of the rows stays within, by the nearest rank; ``errors`` are sorted."""
+    return errors[ceil(share * len(errors) - ROUNDING) - 1]
 
 
 def width(families: Mapping[str, Sequence[float]]) -> float:

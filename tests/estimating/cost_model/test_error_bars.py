@@ -9,7 +9,7 @@ from autotune.cli.show import find_trial
 from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
-from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
+from autotune.estimating.cost_model.error_bars import measured_bars, quantile, with_measured_bars
 from autotune.estimating.simulator import MODEL, constants
 from autotune.wording.measurement import programs_of
 from autotune_db import open_store
@@ -121,3 +121,8 @@ def test_a_database_shows_its_bar_and_stores_that_of_the_product(tmp_path):
         answered = match_in(store, key).record
     assert stored and stored[1].outcome == Estimated(estimate=e, program="p")
     assert record and answered and record.estimate == answered.estimate == e
+
+
+@pytest.mark.parametrize(("count", "share", "rank"), [(10, 0.9, 9), (11, 0.9, 10), (6, 0.75, 5)])
+def test_a_quantile_is_the_nearest_rank(count, share, rank):
+    assert quantile(range(1, count + 1), share) == rank
