@@ -10,8 +10,8 @@ Each row's operation is built as tokamax's autotuner builds it, compiled and est
 Rows were measured with several libtpus: those of v5p and attention on v7x are what 0.0.44 makes,
 gated linear units on v7x and, as given rows show, cross entropies on v5p what that of jax 0.12
 makes. The memory of the program tells: of a row that several made, the tables take what needs the
-memory that was measured, and of several such the last. For a PYTHON with the older one ``pip
-install --no-deps libtpu==0.0.44`` comes last.
+memory that was measured, and of several such that of the libtpu that such rows were measured with.
+For a PYTHON with the older one ``pip install --no-deps libtpu==0.0.44`` comes last.
 
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and

@@ -125,18 +125,32 @@ def brief(row: Row) -> Row:
 
 
 def newest(path: Path, model: str, libtpu: str | None = None) -> list[Row]:
-    """Each row once, as it was made last by this model of time, of any libtpu or of one: of those
-    that make the program that was measured, where one does."""
+    """Each row once, by this model of time, of any libtpu or of one. Of a row that several libtpus
+    compiled, what needs the memory that was measured; of several such, or of none, what is of
+    ``measured_with``; of the same libtpu, what was made last."""
     made: dict[str, Row] = {}
     for row in read_done(path):
         is_asked = row["model"] == model and libtpu in (None, row["libtpu"])
-        if is_asked and _takes_measured_memory(row) >= _takes_measured_memory(made.get(row["id"])):
+        if is_asked and _standing(row) >= _standing(made.get(row["id"], {})):
             made[row["id"]] = row
     return [*made.values()]
 
 
-def _takes_measured_memory(row: Row | None) -> bool:
-    return row is not None and "made_mb" in row and is_measured(row)
+def measured_with(chip: str, family: str) -> str:
+    """Of two libtpus, that whose programs need the memory that was measured, in rows where one
+    alone does; it counts where memory does not tell, too. Such rows are of v5p, 0.0.44 but for
+    cross entropies, and of v7x, where attention is 0.0.44's. v5e and v6e were compiled by
+    0.0.50.1 alone."""
+    older = "entropy" not in family if chip == "v5p" else chip == "v7x" and "attention" in family
+    return "0.0.44" if older else "0.0.50.1"
+
+
+def _standing(row: Row) -> tuple[bool, bool]:
+    """Comes before another of the same row where it is larger."""
+    if not row:
+        return False, False
+    is_preferred = row["libtpu"] == measured_with(row["chip"], row["family"])
+    return "made_mb" in row and is_measured(row), is_preferred
 
 
 def with_present_bar(row: Row) -> Row:

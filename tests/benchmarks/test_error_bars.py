@@ -147,6 +147,29 @@ def test_of_several_libtpus_that_which_makes_the_measured_program_counts(tmp_pat
         ("b", "0.0.50.1", 83.0, 60.0),
     ):
         row = {"id": name, "model": "m", "libtpu": version, "peak_mb": 100.0, "made_mb": made_mb}
-        names.append_done(path, row | {"estimate_us": time_us})
+        names.append_done(path, row | {"chip": "v6e", "family": "f", "estimate_us": time_us})
     rows = names.newest(path, "m", libtpu)
     assert {row["id"]: row["estimate_us"] for row in rows} == chosen
+
+
+@pytest.mark.parametrize("made_mb", [100.0, 82.0])
+@pytest.mark.parametrize(
+    ("chip", "family", "older"),
+    [
+        ("v5p", "pallas_mosaic_tpu_ragged_dot", True),
+        ("v5p", "linear_softmax_cross_entropy_loss", False),
+        ("v6e", "splash_attention", False),
+        ("v7x", "xla_chunked_dot_product_attention", True),
+        ("v7x", "gated_linear_unit", False),
+    ],
+)
+def test_where_memory_does_not_tell_the_libtpu_of_other_rows_counts_in_any_order(
+    tmp_path, chip, family, older, made_mb
+):
+    row = {"id": "a", "model": "m", "chip": chip, "family": family, "peak_mb": 100.0}
+    for number, libtpus in enumerate((["0.0.44", "0.0.50.1"], ["0.0.50.1", "0.0.44"])):
+        path = tmp_path / f"{number}.jsonl"
+        for libtpu in libtpus:
+            names.append_done(path, row | {"libtpu": libtpu, "made_mb": made_mb})
+        (chosen,) = names.newest(path, "m")
+        assert chosen["libtpu"] == ("0.0.44" if older else "0.0.50.1")
