@@ -196,7 +196,7 @@ class _Walk:
         moved = phase is not Phase.DONE and (crossing is None or phase is Phase.WHOLE)
         first = place.scope.computation.get(next(iter(instruction.operands), ""))
         source = ARRAY.search(first.result) if first and opcode == "copy" else None
-        works = first if first and opcode == _UPDATE else instruction
+        works = first if first and instruction.opcode == _UPDATE else instruction
         origin = self.origins.origin(self._texts(works))
         is_sparse = bool(first) and _SPARSE_KERNEL in works.text
         return ScheduledOperation(
@@ -229,8 +229,8 @@ class _Walk:
             start = f"{fused[1]}-{Phase.START}{fused[3]}"
             phase = Phase(fused[2])
             return instruction.opcode, phase, start if phase is Phase.DONE else ""
-        if instruction.opcode == _UPDATE:
-            return instruction.opcode, Phase.START, ""
+        if instruction.opcode == _UPDATE or _hands_rows(instruction):
+            return _UPDATE, Phase.START, ""
         for phase in (Phase.START, Phase.DONE):
             if instruction.opcode.endswith(f"-{phase}"):
                 begun = computation.get(next(iter(instruction.operands), ""))
@@ -261,6 +261,7 @@ class _Walk:
     def _hbm_bytes(self, instruction: HloInstruction, computation: Computation) -> int:
         """What it reads and writes in HBM, tiles padded."""
         is_sparse = bool(instruction.operands) and _SPARSE_KERNEL in instruction.text
+        is_sparse = is_sparse or _hands_rows(instruction)
         if instruction.opcode.endswith("-start") and not is_sparse:
             is_update = instruction.opcode.startswith("dynamic-update")
             arrays = copied_arrays(instruction.result, is_update=is_update)
@@ -268,12 +269,13 @@ class _Walk:
             return moved * sum(space(array) == "0" for array in arrays)
         written = sum(arrays_bytes(instruction.result))
         if is_sparse or instruction.opcode == _UPDATE:  # its result names the operands as well
-            by_rows = _BY_ROWS.search(computation[instruction.operands[0]].text)
+            begun = computation[instruction.operands[0]]
+            by_rows = _BY_ROWS.search((instruction if _hands_rows(instruction) else begun).text)
             *given, made = ARRAY.finditer(instruction.result)
             shared = max(1, 32 // int(made[2] or 32))  # rows of 16 bits share their words
             if by_rows and by_rows[1] == "SCATTER":  # in place
-                read = shared * max(map(padded_bytes, given[1:]), default=padded_bytes(made))
-                return read + 2 * min(read, padded_bytes(made))
+                updates = max(map(padded_bytes, given[1:]), default=0) or padded_bytes(made)
+                return shared * updates + 2 * min(shared * updates, padded_bytes(made))
             return padded_bytes(made) * (1 + shared) if by_rows else written
         operands = [
             computation[name].result for name in instruction.operands if name in computation
@@ -368,6 +370,13 @@ def _runs(instruction: HloInstruction) -> bool:
     """Whether it takes any time, and is not of scalars alone."""
     is_free = instruction.opcode in _FREE or "S(6)" in instruction.result
     return not is_free and not _NO_CODE.search(instruction.text)
+
+
+def _hands_rows(instruction: HloInstruction) -> bool:
+    """Whether it starts a gather or scatter of SparseCores with its operands, as libtpu 0.0.44
+    writes them: later ones start it without, and hand them in an update."""
+    is_start = instruction.opcode == "call-start" and bool(instruction.operands)
+    return is_start and _BY_ROWS.search(instruction.text) is not None
 
 
 def _step(body: Computation, place: int, condition: Scope) -> int | None:

@@ -290,6 +290,7 @@ def test_a_pallas_kernel_of_a_sparsecore_is_one_kernel_with_its_place_in_the_mod
     assert (begun.scope, begun.hbm_bytes) == ("embed/pick", 2 * 256 * 256 * 4)
 
 
+@pytest.mark.parametrize("has_update", [True, False])
 @pytest.mark.parametrize(
     ("does", "given", "result", "moved"),
     [
@@ -301,17 +302,20 @@ def test_a_pallas_kernel_of_a_sparsecore_is_one_kernel_with_its_place_in_the_mod
         ("GATHER", "s64[512,256]", "s64[64,256]", 2 * 64 * 256 * 8),
     ],
 )
-def test_a_sparsecore_moves_a_row_for_each_index(does, given, result, moved):
-    """As libtpu 0.0.50 writes it: rows of 16 bits lie in pairs, both of which are read."""
+def test_a_sparsecore_moves_a_row_for_each_index(does, given, result, moved, has_update):
+    """As libtpu 0.0.50 writes it, and 0.0.44: rows of 16 bits lie in pairs, both are read."""
     config = f'"offload":"OFFLOAD_{does}"'
-    _, begun, done = schedule(
+    start, of = (f"({given}, token[]), {result}", "%x"), "%g"
+    if has_update:
+        start, of = ("(), (), (s32[1]{0:T(128)S(2)})", ""), "%u"
+    *_, begun, done = schedule(
         f"%c (x: {result}) -> {result} {{\n  %x = {result} parameter(0)\n"
         '  %i = s32[64] custom-call(%x), custom_call_target="AssumeGatherIndicesInBound"\n'
         f"  ROOT %r = {result} {does.lower()}(%x, %i)\n}}\n\n"
         f"ENTRY %main (x: {result}) -> {result} {{\n  %x = {result} parameter(0)\n"
-        f"  %g = ((), (), (s32[1]{{0:T(128)S(2)}})) call-start(), to_apply=%c, {{{config}}}\n"
-        f"  %u = (({given}), {result}) call-update(%g, %x)\n"
-        f"  ROOT %d = {result} call-done(%u)\n}}\n"
+        f"  %g = ({start[0]}) call-start({start[1]}), to_apply=%c, {{{config}}}\n"
+        + f"  %u = (({given}), {result}) call-update(%g, %x)\n" * has_update
+        + f"  ROOT %d = {result} call-done({of})\n}}\n"
     )
-    assert (begun.hbm_bytes, begun.kind) == (moved, does.lower())
+    assert (begun.hbm_bytes, begun.kind, begun.opcode) == (moved, does.lower(), "call-update")
     assert not done.hbm_bytes
