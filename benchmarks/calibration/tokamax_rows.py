@@ -19,6 +19,7 @@ from autotune.estimating.simulator import constants
 from benchmarks.calibration.agreement import p90
 from benchmarks.calibration.held_out import grouped
 from benchmarks.harness.documents import markdown_table
+from benchmarks.kernels.tokamax_rules import peak_in_mb
 
 Row = dict[str, Any]
 """chip, family, side, problem, config, time_us, peak_mb, id; what was estimated beside. peak_mb
@@ -76,7 +77,7 @@ def read_rows(folder: Path) -> Iterator[Row]:
                         "family": family,
                         "side": side(family, problem),
                         "time_us": median(times) * 1e3,
-                        "peak_mb": data["peak_memory_mb"],
+                        "peak_mb": peak_in_mb(data["peak_memory_mb"]),
                         "problem": json.loads(problem),
                         "config": json.loads(config),
                     }

@@ -36,7 +36,8 @@ from autotune import Array, Axis, Config, Kernel, Problem
 from autotune.compiling import libtpu
 from autotune.compiling.child.tokamax_cache import op_named
 
-_RAGGED_DOT = "pallas_mosaic_tpu_ragged_dot"
+from .tokamax_rules import config_as_read
+
 _MOST_VALUES = 1 << 20  # integers of an argument: more decide no control flow
 
 
@@ -48,7 +49,7 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
     if op is None:
         raise ValueError(f"this tokamax has no op {row['family']}")
     op = _as_called(op)
-    config = pydantic.TypeAdapter(op.config_cls).validate_json(json.dumps(_config(row)))
+    config = pydantic.TypeAdapter(op.config_cls).validate_json(json.dumps(config_as_read(row)))
     (given,) = cache._get_cache_adapter(op).validate_python({json.dumps(row["problem"]): {}})
     op = op.replace(config=config, bypass_device_check=True)
     function, arrays = benchmarking.standardize_function(op, kwargs=_measured(op, given), seed=None)
@@ -100,20 +101,6 @@ def _as_called(op: Any) -> Any:
     modules = [m for name, m in sys.modules.items() if name.startswith("tokamax._src.ops.")]
     known = chain(*((getattr(m, "IMPLEMENTATIONS", None) or {}).values() for m in modules))
     return {type(called).__name__: called for called in known}.get(type(op).__name__, op)
-
-
-def _config(row: dict[str, Any]) -> dict[str, Any]:
-    """As this tokamax reads it: it exchanges two tiles where weights are transposed, which those on
-    v5e and v7x did not: 0.0.12 has these rows, or the same tiles, and exchanges none. What came to
-    v7x since 0.0.16 lists its groups (docs/results/accuracy.md: which program was measured)."""
-    config: dict[str, Any] = row["config"]
-    dims = row["problem"].get("ragged_dot_dimension_numbers") or {}
-    is_transposed = dims.get("dot_dimension_numbers", [()])[0] == [[1], [2]]
-    is_new = row["chip"] == "v7x" and isinstance(row["problem"].get("group_sizes"), list)
-    is_old = row["chip"] in ("v5e", "v7x") and not is_new
-    if not is_old or row["family"] != _RAGGED_DOT or not is_transposed:
-        return config
-    return config | {"tile_k": config["tile_n"], "tile_n": config["tile_k"]}
 
 
 def _buffered_twice(tiling: Callable[..., Any]) -> Callable[..., Any]:

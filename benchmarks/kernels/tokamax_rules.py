@@ -1,0 +1,31 @@
+"""What rows of tokamax's caches mean, which several versions wrote. Needs no tokamax."""
+
+from typing import Any
+
+_RAGGED_DOT = "pallas_mosaic_tpu_ragged_dot"
+_MB, _MIB = 10**6, 1 << 20
+_WHOLE = 0.01  # of a byte: what a number of bytes is written to
+
+
+def config_as_read(row: dict[str, Any]) -> dict[str, Any]:
+    """As tokamax 0.0.17 reads it: it exchanges two tiles where weights are transposed, which those
+    on v5e and v7x did not: 0.0.12 has these rows, or the same tiles, and exchanges none. What came
+    to v7x since 0.0.16 lists its groups (docs/results/accuracy.md: which program was measured)."""
+    config: dict[str, Any] = row["config"]
+    dims = row["problem"].get("ragged_dot_dimension_numbers") or {}
+    is_transposed = dims.get("dot_dimension_numbers", [()])[0] == [[1], [2]]
+    is_new = row["chip"] == "v7x" and isinstance(row["problem"].get("group_sizes"), list)
+    is_old = row["chip"] in ("v5e", "v7x") and not is_new
+    if not is_old or row["family"] != _RAGGED_DOT or not is_transposed:
+        return config
+    return config | {"tile_k": config["tile_n"], "tile_n": config["tile_k"]}
+
+
+def peak_in_mb(written: float) -> float:
+    """``peak_memory_mb`` of a row, in 10^6 bytes. The oldest rows of v7x have it in MiB: only there
+    it is a whole number of bytes."""
+    return written if _is_whole(written * _MB) else written * _MIB / _MB
+
+
+def _is_whole(count: float) -> bool:
+    return abs(count - round(count)) < _WHOLE
