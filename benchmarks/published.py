@@ -152,11 +152,10 @@ def _id(row: Row, config: object) -> str:
 
 def estimate_all(rows: Sequence[Row], python: str, done: Path, until: float | None) -> None:
     """Add to a file each row with its estimate, or why there is none, that it does not have."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(rows, file)
-        file.flush()
-        memory = Path(file.name).with_suffix(".mb")
-        os.environ |= {"AUTOTUNE_TOKAMAX_ROWS": file.name, "AUTOTUNE_TOKAMAX_MEMORY": str(memory)}
+    with tempfile.TemporaryDirectory() as folder:
+        (file := Path(folder, "rows.json")).write_text(json.dumps(rows))
+        memory = Path(folder, "rows.mb")
+        os.environ |= {"AUTOTUNE_TOKAMAX_ROWS": str(file), "AUTOTUNE_TOKAMAX_MEMORY": str(memory)}
         with CompilerPool(1, python=python, limit_s=_LIMIT_S) as pool:
             toolchain = pool.ask(DescribeToolchain())
             print(f"{toolchain}; {MODEL}", flush=True)
