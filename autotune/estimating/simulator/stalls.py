@@ -32,8 +32,8 @@ _PUSHED_ROWS = {"f32": 8, "bf16": 16, "int8": 32}  # of weights, by one push
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Cumulative cycles before each bundle issues: all stalls, those that wait for a cross-lane or
-    transcendental result, and what the MXUs are asked for. Each holds [bundles + 1] numbers."""
+    """Cumulative cycles before each bundle issues: all stalls, those that wait for a result of a
+    unit other than the MXUs, and what the MXUs are asked for. Each holds [bundles + 1] numbers."""
 
     stalls_before: tuple[float, ...]
     lane_stalls_before: tuple[float, ...]
@@ -88,7 +88,8 @@ class _Core:
     def issue(self, bundle: Bundle) -> None:
         """Issue one bundle: it stalls for the slowest of its operations."""
         self._now += 1
-        matrix, lane, busy, slower, late = 0.0, 0.0, 0.0, 0.0, ""
+        late, matrix, busy, slower = "", 0.0, 0.0, 0.0
+        lane = bundle.follows * self._chip.vector_delay
         for operation in bundle.operations:
             if not operation.opcode.startswith("v"):
                 continue
