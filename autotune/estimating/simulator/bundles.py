@@ -89,6 +89,14 @@ class Listing(NamedTuple):
     """Addresses of branches, and how many bundles are in the delay slots of each. Empty for what
     libtpu has printed: it does not say."""
 
+    @property
+    def is_packed_transpose(self) -> bool:
+        """Whether it takes a 16-bit array of HBM to another layout through cross-lane units."""
+        arrays = {(o.memory, o.dtype[-2:], o.shape) for o in self.operands}
+        if len(self.operands) != 2 or [array[:2] for array in arrays] != [("hbm", "16")]:
+            return False
+        return any(o.opcode.startswith("vxpose") for b in self.bundles for o in b.operations)
+
 
 def parse(text: str | Listing) -> Listing:
     """Return the bundles of ``text``; UnfitError where it is not one whole, ordered listing. What

@@ -264,9 +264,12 @@ def _number(version: str) -> int:
 
 
 @lru_cache(maxsize=32)
-def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> ChipConstants:
+def load(
+    name: str, libtpu: str | None = None, *, is_fused: bool = False, is_packed: bool = False
+) -> ChipConstants:
     """Return the constants of a chip for the nearest libtpu series; UnfitError for a chip that is
-    not in :data:`CHIPS`. ``is_fused``: of operations that XLA makes the code of itself."""
+    not in :data:`CHIPS`. ``is_fused``: of operations that XLA makes the code of itself,
+    ``is_packed``: of those of them that transpose 16-bit arrays and do nothing else."""
     if name not in CHIPS:
         timed = ", ".join(CHIPS)
         raise UnfitError(
@@ -277,6 +280,7 @@ def load(name: str, libtpu: str | None = None, *, is_fused: bool = False) -> Chi
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
     real = {k: e["value"] for k, e in {**_hardware()["all"], **_hardware()[name]}.items()}
     real |= {} if is_fused else real.get("kernels", {})
+    real |= real.get("packed_transposes", {}) if is_packed else {}
     clock_hz = float(real.get("clock_hz", number["clock_hz"]))
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
     burst = f"{'xla_' if is_fused else ''}burst_gigabytes_per_second"

@@ -39,9 +39,11 @@ def simulate(
     stopped when its periods have settled and extrapolated from there.
     """
     try:
-        known = constants.load(chip, libtpu, is_fused=is_fused)
+        parsed = parse(listing)
+        is_packed = is_fused and parsed.is_packed_transpose
+        known = constants.load(chip, libtpu, is_fused=is_fused, is_packed=is_packed)
         known = known if links else known.without_links()
-        return _simulate(parse(listing), known, libtpu, scalars or {})
+        return _simulate(parsed, known, libtpu, scalars or {})
     except UnfitError as reason:
         return NotSimulated(str(reason), reason.operand)
 

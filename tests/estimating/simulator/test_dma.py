@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from autotune.compiling.child.devices import tpu_info
 from autotune.domain.key import Chip
-from autotune.estimating.simulator import dma
+from autotune.estimating.simulator import dma, simulate
 from autotune.estimating.simulator.constants import CHIPS, load
 from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, STEP, WAITED, CoreWork
 from benchmarks.calibration.as_libtpu import independent
-from tests.samples.handwritten import libtpu_cycles, read, run, wait
+from tests.samples.handwritten import HBM, SCALAR, libtpu_cycles, listing, read, run, wait
 
 LARGE = "2048"  # granules: 64 KiB
 
@@ -139,6 +139,19 @@ def test_a_read_of_v7x_arrives_later_where_it_follows_a_write(kinds, late, size)
     latency = chip.real_read_latency_cycles + turn * late
     assert end.cycles == pytest.approx(moving + latency, rel=0.02)
     assert chip.turn_latency_cycles > 500
+
+
+@pytest.mark.parametrize("made", ["bf16[8,128]", "f32[8,128]", "bf16[8,1]"])
+@pytest.mark.parametrize("operation", ["%9 = vxpose.xlu0.b32.start.end [1/1] vx=%v1", "%9 = vld"])
+def test_a_copy_of_v7x_that_transposes_16_bits_has_libtpus_own_latencies(operation, made):
+    given = HBM.replace("s32[8,128]", made.replace("8,1]", "8,128]"))
+    output = HBM.replace("_s0 =", "_s1 =").replace("input", "output").replace("s32[8,128]", made)
+    within = read(1, size="65536").replace("hbm_to_vmem", "hbm_to_hbm")
+    text = listing(within, wait(2, size="65536"), operation)
+    text = text.replace(HBM, given).replace(SCALAR, output)
+    us = simulate(text, chip="v7x", is_fused=True).us_shared
+    late_us = 0.40 if "vxpose" in operation and made == "bf16[8,128]" else 1.4
+    assert us - late_us == pytest.approx(2 * 65536 * 32 / 3165e3, abs=0.02)
 
 
 def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():
