@@ -12,6 +12,10 @@ gated linear units on v7x and, as given rows show, cross entropies on v5p what t
 makes. The memory of the program tells: of a row that several made, the tables take what needs the
 memory that was measured, and of several such that of the libtpu that such rows were measured with.
 For a PYTHON with the older one ``pip install --no-deps libtpu==0.0.44`` comes last.
+Kernels of gated delta rules on v7x are of tokamax 0.0.15: with it their programs need the memory
+that was measured, to the byte but for mixed lengths. 0.0.16 has their times first, 0.0.17 the same
+file and other buffers, with which some of the configs do not fit in VMEM. For a PYTHON with 0.0.15
+``--tables`` names the later package.
 
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
@@ -86,6 +90,7 @@ _LONGEST = 6  # of XLA's operations, those that are kept
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="interpreter to compile with")
+    parser.add_argument("--tables", type=Path, help="the package tokamax with the rows; PYTHON's")
     parser.add_argument("--side", choices=(GIVEN, HELD), default=GIVEN)
     parser.add_argument("--chip", help="rows of one chip alone")
     parser.add_argument("--family", help="rows of the families whose name has this in it")
@@ -112,7 +117,7 @@ def main() -> None:
 def _run(args: argparse.Namespace) -> None:
     rows = [
         row
-        for row in read_rows(tokamax_folder(args.python))
+        for row in read_rows(args.tables or tokamax_folder(args.python))
         if row["side"] == args.side
         and args.chip in (None, row["chip"])
         and (args.family or "") in row["family"]
@@ -121,7 +126,7 @@ def _run(args: argparse.Namespace) -> None:
     print(f"{len(rows)} rows of side {args.side}, {len(wanted)} drawn with seed {args.seed}")
     if args.grids:
         wanted = [row for grid in _grids(wanted, args.python) for row in grid]
-    until = time.monotonic() + args.minutes * 60 if args.minutes else None
+    until = None if args.minutes is None else time.monotonic() + args.minutes * 60
     estimate_all(wanted, args.python, args.done, until)
 
 

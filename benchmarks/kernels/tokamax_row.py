@@ -27,10 +27,10 @@ import numpy as np
 import pydantic
 from jax import numpy as jnp
 from jax._src import tpu_custom_call
+from jax._src.pallas.mosaic.lowering import tpu
 from tokamax._src import benchmarking, numerics
 from tokamax._src.autotuning import cache
 from tokamax._src.autotuning.arg_spec import ArgSpec
-from tokamax._src.ops.gmm_v2 import gmm_v2
 
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune.compiling import libtpu
@@ -185,9 +185,14 @@ def _write_older_mosaic() -> None:
     jax.config.update("jax_mosaic_unzip_debug_locations", False)
     tpu_custom_call.get_ir_version = lambda _: 15
     jnp.log2 = lambda x: jnp.log(x) / np.log(2).astype(x.dtype)
+    vars(tpu).pop("logistic", None)  # JAX spells it out then
 
 
 jax.stages.Lowered.compile = _noting(jax.stages.Lowered.compile)
-gmm_v2.calculate_tiling = _buffered_twice(gmm_v2.calculate_tiling)
-if tuple(map(int, (libtpu.version() or "").split(".")[:3])) < (0, 0, 50):
+if importlib.util.find_spec("tokamax._src.ops.gmm_v2"):  # since 0.0.17
+    from tokamax._src.ops.gmm_v2 import gmm_v2
+
+    gmm_v2.calculate_tiling = _buffered_twice(gmm_v2.calculate_tiling)
+is_older = tuple(map(int, (libtpu.version() or "").split(".")[:3])) < (0, 0, 50)
+if is_older and "jax_mosaic_unzip_debug_locations" in jax.config.values:
     _write_older_mosaic()
