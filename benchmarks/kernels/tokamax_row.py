@@ -12,6 +12,7 @@ fills it.
 """
 
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -38,6 +39,7 @@ from autotune.compiling.child.tokamax_cache import op_named
 
 from .tokamax_rules import config_as_read
 
+_SECOND = "pallas_mosaic_tpu_v2_ragged_dot"
 _MOST_VALUES = 1 << 20  # integers of an argument: more decide no control flow
 
 
@@ -52,8 +54,17 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
     config = pydantic.TypeAdapter(op.config_cls).validate_json(json.dumps(config_as_read(row)))
     (given,) = cache._get_cache_adapter(op).validate_python({json.dumps(row["problem"]): {}})
     op = op.replace(config=config, bypass_device_check=True)
-    function, arrays = benchmarking.standardize_function(op, kwargs=_measured(op, given), seed=None)
-    return function, arrays
+    arguments, is_second = _measured(op, given), row["family"] == _SECOND
+    if is_second:
+        arguments |= _as_second_was_called(row, arguments["lhs"], arguments["rhs"])
+    function, arrays = benchmarking.standardize_function(op, kwargs=arguments, seed=None)
+
+    def measured(arrays: Any) -> Any:
+        if is_second:
+            _as_second_was_measured(row["chip"])
+        return function(arrays)
+
+    return measured, arrays
 
 
 def _measured(op: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -103,15 +114,90 @@ def _as_called(op: Any) -> Any:
     return {type(called).__name__: called for called in known}.get(type(op).__name__, op)
 
 
-def _buffered_twice(tiling: Callable[..., Any]) -> Callable[..., Any]:
-    """0.0.15 has all rows of the second ragged dot, and buffers their rows twice. Since 0.0.16 they
-    are buffered three times where VMEM is estimated to hold them; some do not compile so."""
+def _as_second_was_called(row: dict[str, Any], lhs: Any, rhs: Any) -> dict[str, Any]:
+    """By the keys of 0.0.14, which 0.0.15 made new ones of: output that no group has was zeroed,
+    but where a spec says that it is not, and scales had a row of their own. Rows became float8
+    where the chip multiplies that, on v5p not."""
+    if not hasattr(lhs, "value"):
+        return {"zero_initialize": True}
+    groups, blocks, columns = rhs.scale.shape
+    scale = jax.ShapeDtypeStruct((groups, blocks, 1, columns), rhs.scale.dtype)
+    return {
+        "zero_initialize": not isinstance(row["problem"]["group_sizes"], list),
+        "lhs": lhs.value if row["chip"] == "v5p" else lhs,
+        "rhs": replace(rhs, scale=scale),
+    }
 
-    @wraps(tiling)
-    def twice(*args: Any, **kwargs: Any) -> Any:
-        return replace(tiling(*args, **kwargs), lhs_buffer_count=2)
 
-    return twice
+def _as_second_was_measured(chip: str) -> None:
+    """Its rows are older than this tokamax. 0.0.14 has all of them: by the keys that they were
+    measured with, and with their compile times. Those of v6e were made by 0.0.13: their keys have
+    no ``lhs_scale`` yet, and 0.0.13 has no room in VMEM for the four products of transposed weights
+    that were not measured there. On v5p and v7x it has none for some that were."""
+    is_first, (gmm_v2, _, sources) = chip == "v6e", _second()
+    for name, changes in (_FIRST if is_first else _LATER).items():
+        exec(_rewritten(sources[name], changes), vars(gmm_v2))
+    gmm_v2.calculate_tiling = _tiling(is_first)
+
+
+@lru_cache
+def _second() -> tuple[Any, Callable[..., Any], dict[str, str]]:
+    """Its module in 0.0.17, the tiles that it chooses, and source of it."""
+    from tokamax._src.ops.gmm_v2 import gmm_v2
+
+    sources = {name: inspect.getsource(getattr(gmm_v2, name)) for name in _LATER}
+    return gmm_v2, gmm_v2.calculate_tiling, sources
+
+
+@lru_cache
+def _tiling(is_first: bool) -> Callable[..., Any]:
+    """Tiles as they were then, of two buffers of rows: since 0.0.16 there are three where VMEM is
+    estimated to hold them."""
+
+    def tiling(dims: Any, lhs: Any, rhs: Any, *rest: Any) -> Any:
+        is_transposed = rhs.is_transposed and not is_first  # 0.0.13 made no other tiles for it
+        tiles = _second()[1](dims, lhs, replace(rhs, is_transposed=is_transposed), *rest)
+        return replace(tiles, lhs_buffer_count=2)
+
+    return tiling
+
+
+def _rewritten(source: str, changes: Sequence[tuple[str, str]]) -> str:
+    for now, then in changes:
+        if now not in source:
+            raise ValueError(f"this tokamax is not 0.0.17: its gmm_v2 has no {now!r}")
+        source = source.replace(now, then, 1)
+    return source
+
+
+_SPECS = "generate_block_specs"
+_OF_ROWS, _OF_WEIGHTS = (
+    "block_scale.astype(acc_ref.dtype)",
+    "rhs_scale_replicated.astype(acc_ref.dtype)",
+)
+_LATER = {
+    "inner_kernel": (
+        ("tiled_lhs = jnp.where(mask_lhs, tiled_lhs, 0)", "pass"),
+        ("math.gcd(q_block_size, rhs_qbs)", "q_block_size"),
+        (f"sub_acc *= {_OF_WEIGHTS}", f"sub_acc *= {_OF_ROWS}; sub_acc *= {_OF_WEIGHTS}"),
+        (f"block_acc *= {_OF_ROWS}", "pass"),
+    ),
+    _SPECS: (),
+}
+_BLOCK = "tiled_rhs[start_k:end_k, start_n:end_n]"
+_FIRST = {
+    "inner_kernel": (
+        *_LATER["inner_kernel"],
+        ("tiled_rhs = jnp.transpose(tiled_rhs)", "pass"),
+        (
+            "rhs_tile_n = tiled_rhs.shape[1]",
+            "rhs_tile_n = tiled_rhs.shape[int(not cfgs.transpose_rhs)]",
+        ),
+        ("tiled_rhs.shape, 0)", "tiled_rhs.shape, int(cfgs.transpose_rhs))"),
+        (_BLOCK, f"tiled_rhs[start_n:end_n, start_k:end_k].T if cfgs.transpose_rhs else {_BLOCK}"),
+    ),
+    _SPECS: (("buffer_count=3", "buffer_count=4"),),  # of transposed weights, which come first
+}
 
 
 def _noting(compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,10 +275,6 @@ def _write_older_mosaic() -> None:
 
 
 jax.stages.Lowered.compile = _noting(jax.stages.Lowered.compile)
-if importlib.util.find_spec("tokamax._src.ops.gmm_v2"):  # since 0.0.17
-    from tokamax._src.ops.gmm_v2 import gmm_v2
-
-    gmm_v2.calculate_tiling = _buffered_twice(gmm_v2.calculate_tiling)
 is_older = tuple(map(int, (libtpu.version() or "").split(".")[:3])) < (0, 0, 50)
 if is_older and "jax_mosaic_unzip_debug_locations" in jax.config.values:
     _write_older_mosaic()
