@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.kernels.tokamax_rules import config_as_read, peak_in_mb
+from autotune.domain.compiler_options import parsed
+from benchmarks.kernels.tokamax_rules import compiler_options, config_as_read, peak_in_mb
 
 TRANSPOSED, AS_GIVEN = [[1], [2]], [[1], [1]]
 TILES = {"tile_m": 512, "tile_k": 256, "tile_n": 1024}
@@ -38,3 +39,23 @@ def test_a_row_without_a_ragged_dot_has_its_config_as_written():
 def test_a_peak_is_the_same_in_mb_and_mib(count):
     assert peak_in_mb(count / 1e6) == pytest.approx(count / 1e6, rel=1e-12)
     assert peak_in_mb(count / 2**20) == pytest.approx(count / 1e6, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("chip", "family", "options"),
+    [
+        ("v5p", "normalization", [set()]),
+        ("v6e", "normalization", [{"gather"}]),
+        ("v5p", "ragged_dot", [set(), {"kernel"}]),
+        ("v6e", "ragged_dot", [{"gather"}, {"gather", "kernel"}]),
+        ("v6e", "pallas_mosaic_tpu_ragged_dot", [{"gather"}]),
+    ],
+)
+def test_what_a_row_may_have_been_compiled_with(chip, family, options):
+    names = {
+        "gather": "xla_tpu_offload_gather_to_sparsecore",
+        "kernel": "xla_tpu_enable_ragged_dot_kernel",
+    }
+    made = compiler_options({"chip": chip, "family": family})
+    wanted = [{names[name]: "false" for name in some} for some in options]
+    assert [parsed(text or "") for text in made] == wanted
