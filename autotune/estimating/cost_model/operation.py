@@ -36,7 +36,7 @@ _PREFETCHES = ("copy", "slice", "dynamic-slice")  # started ahead: between HBM a
 _HBM, _LINKS = "HBM", "links"
 Kernels = Sequence[tuple[float, float]]  # microseconds and bytes of HBM of each, all its runs
 # A SparseCore reads its command, its program and indices, one after the other, before any row.
-_OFFLOADED, _READS = "call-update", 4
+_OFFLOADED, _READS = ("call", "call-update"), 4  # of libtpu 0.0.44, 0.0.50
 _RELAYOUT = re.compile(r"copy(?!-)|bitcast|transpose|reshape|sparse-core-data-format")
 
 
@@ -126,7 +126,7 @@ def time_by_kind(operations: Iterable[TimedOperation]) -> dict[str, float]:
     by_kind: dict[str, float] = {}
     for each in operations:
         kind = each.operation.kind
-        if kind == constants.GATHER and each.operation.opcode == _OFFLOADED:
+        if kind == constants.GATHER and each.operation.opcode in _OFFLOADED:
             kind = constants.SPARSE
         elif kind == constants.GATHER and each.basis is Basis.SIMULATED:
             kind = constants.LISTED
@@ -162,6 +162,7 @@ class Rates:
         self._matrix_share = constants.matrix_share(chip.chip.value) if core else 1.0
         self._barrier_us = core.barrier_us if core else 0.0
         self._offloaded_share = core.offloaded_share if core else 1.0
+        self.is_side_by_side = core is not None and core.is_side_by_side
         self.sustained_share = core.sustained_share if core else 1.0
         self.sustained_us = core.sustained_us if core else 0.0
         self.one_way_bytes_per_us = self.bytes_per_us * (1 + core.turn_cost if core else 1)
@@ -179,7 +180,7 @@ class Rates:
         expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
         is_one_way = operation.phase is Phase.START and operation.opcode in _PREFETCHES
         rate = self.one_way_bytes_per_us if is_one_way else self.bytes_per_us
-        rate *= self._offloaded_share if operation.opcode == _OFFLOADED else 1
+        rate *= self._offloaded_share if operation.opcode in _OFFLOADED else 1
         moved_us = max(operation.hbm_bytes / rate, expected_us)
         if least_us or operation.vector_ops:
             made_us = least_us / self._matrix_share + operation.vector_ops / self._vector_ops_per_us
@@ -262,7 +263,7 @@ class _Clock:
             way = _way(operation.transfer)
             self.free[way] = max(self.free.get(way, 0.0), self.now) + takes
             late_us = self.rates.latency_us[operation.is_write] if operation.hbm_bytes else 0.0
-            late_us *= _READS if operation.opcode == _OFFLOADED else 1
+            late_us *= _READS if operation.opcode in _OFFLOADED else 1
             self.ends[operation.name] = timed, way, self.free[way] + late_us * operation.runs
             return
         elif operation.phase is Phase.DONE:
@@ -293,6 +294,8 @@ class _Clock:
         links; others wait for latency or bytes. What an operation leaves is theirs."""
         left, moves = max(0.0, self.free.get(_HBM, 0.0) - self.now), min(moves, takes)
         shared, spare = min(left, moves), takes - moves
+        if self.rates.is_side_by_side and not hides and not self.kernels:  # all of it in its waits
+            shared = min(left, takes) * moves / (takes or 1)
         more = max(0.0, shared - spare) if hides else shared
         late = shared if more else min(takes, left) - min(spare, left)
         if late > 0:

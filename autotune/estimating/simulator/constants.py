@@ -79,6 +79,7 @@ class ChipConstants:
     write_cost: float  # the share of HBM's time that a written byte takes, in bytes read
     turn_cost: float  # as much more where half of the bytes are written, half read
     turn_latency_cycles: float  # as much later what is read arrives there
+    is_side_by_side: bool  # HBM serves reads, writes and copies at once, not in turn
     sustained_share: float  # of HBM's rate, what it can move for long
     sustained_us: float  # for how long it moves more than that, in time of the full rate
     load_cycles: float  # of a matrix unit, to load each register that was pushed
@@ -307,6 +308,7 @@ def load(
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         turn_cost=real.get("hbm_turn_cost", 0.0),
         turn_latency_cycles=real.get("hbm_turn_latency_cycles", 0.0),
+        is_side_by_side=bool(real.get("hbm_side_by_side")),
         sustained_share=real.get("hbm_sustained_share", 1.0),
         sustained_us=real.get("hbm_sustained_us", 0.0),
         load_cycles=real.get("load_cycles", 0.0) * (not is_fused),

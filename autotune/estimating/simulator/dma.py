@@ -2,10 +2,10 @@
 
 Two readings of a walk (docs/explanation/simulator.md: DMAs), ``done = x + L`` in both.
 Independent, as libtpu's estimate: ``x = max(issue, x of the DMA before it on its semaphore) +
-bytes / B``. Shared, for real time: one first-in first-out channel for reads and writes,
-``x = max(issue, busy) + bytes / B_hbm``, in which a written byte may count for more than one,
-and all do where reads and writes take turns. A wait ends when enough bytes arrived on its
-semaphore.
+bytes / B``. Shared, for real time: one first-in first-out channel for reads and writes, or one for
+each that have half of HBM while both move, ``x = max(issue, busy) + bytes / B_hbm``, in which a
+written byte may count for more than one, and all do where reads and writes take turns. A wait ends
+when enough bytes arrived on its semaphore.
 
 Devices are equal, and run the same program at the same time: what one sends to its neighbour it
 receives from the other. Each neighbour has a link of its own, and there are up to four; where a
@@ -139,6 +139,7 @@ class Channel:
     write_latency: float
     chip_latency: float  # of a copy within the chip
     shared: bool
+    apart: bool  # reads and writes have a queue each, and are served side by side
     granule_bytes: int
     link_bytes_per_cycle: float  # of one link, one way
     hop_cycles: float
@@ -167,6 +168,7 @@ def shared(chip: ChipConstants) -> Channel:
         write_latency=chip.real_write_latency_cycles,
         chip_latency=min(chip.read_latency_cycles, chip.real_read_latency_cycles),
         shared=True,
+        apart=chip.is_side_by_side,
         granule_bytes=chip.granule_bytes,
         link_bytes_per_cycle=chip.link_bytes_per_cycle,
         hop_cycles=chip.hop_cycles,
@@ -235,6 +237,7 @@ class _Arrival(NamedTuple):
     moved: float
     size: float
     is_remote: bool = False
+    way: int = -1  # of the channel, none of what HBM does not move
 
 
 class _Engine:
@@ -242,7 +245,7 @@ class _Engine:
 
     def __init__(self, channel: Channel, watch: Watch | None, neighbours: Set[int]) -> None:
         self._channel, self._watch = channel, watch
-        self._busy = self._saved = 0.0
+        self._busy, self._saved = [0.0, 0.0], 0.0  # reads, or all; writes
         self._mix = Mix()
         self._moved: dict[float, float] = {}  # semaphore -> when its last DMA had moved
         self._arrivals: dict[float, list[_Arrival]] = {}
@@ -280,7 +283,8 @@ class _Engine:
         issued = clock + self.waited
         self._mix = self._mix.after(size * ways, size * written)
         weight = (read + written * channel.write_cost) * channel.turns(self._mix)
-        begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
+        way = int(written and channel.apart) if kind else -1
+        begun, moved = self._move(issued, size * (weight or 1), semaphore, way)
         device, hops = _device(overrides), 0
         read_latency = channel.late(self._mix) if kind else channel.read_latency
         latency = channel.write_latency if written else read_latency
@@ -291,7 +295,7 @@ class _Engine:
             moved = max(moved, left)
             self._arrive(sent, _Arrival(moved, moved, size, hops > 0))
             latency += hops * self._channel.hop_cycles
-        self._arrive(semaphore, _Arrival(moved + latency, moved, size, hops > 0))
+        self._arrive(semaphore, _Arrival(moved + latency, moved, size, hops > 0, way))
         if self._watch:
             self._watch(kind, issued, begun, moved, moved + latency, size)
 
@@ -340,7 +344,7 @@ class _Engine:
         if size > 0:
             self._arrive(semaphore, _Arrival(now, now, size))
 
-    def _move(self, issued: float, size: float, kind: int, semaphore: float) -> tuple[float, float]:
+    def _move(self, issued: float, size: float, semaphore: float, way: int) -> tuple[float, float]:
         """When the bytes begin and end to move: fast as far as the channel has saved. A copy within
         the chip has no queue."""
         channel, share = self._channel, self._channel.saved_share
@@ -348,16 +352,28 @@ class _Engine:
             begun = max(issued, self._moved.get(semaphore, 0.0))
             self._moved[semaphore] = begun + size / channel.bytes_per_cycle
             return begun, self._moved[semaphore]
-        if not kind:
+        if way < 0:
             return issued, issued + size / channel.bytes_per_cycle
-        begun = max(issued, self._busy)
-        saved = self._saved + (begun - self._busy) * channel.bytes_per_cycle
+        begun = max(issued, self._busy[way])
+        saved = self._saved + max(0.0, issued - max(self._busy)) * channel.bytes_per_cycle
         saved = min(saved, share * LARGEST_BURST_BYTES)
         fast = min(size, saved / share) if share else 0.0
         self._saved = saved - fast * share
         fast_cycles = fast / channel.burst_bytes_per_cycle
-        self._busy = begun + (fast_cycles + (size - fast) / channel.bytes_per_cycle)
-        return begun, self._busy
+        takes = fast_cycles + (size - fast) / channel.bytes_per_cycle
+        self._busy[way] = begun + takes + self._delay(1 - way, begun, takes)
+        return begun, self._busy[way]
+
+    def _delay(self, way: int, begun: float, takes: float) -> float:
+        """What reads and writes delay each other by, as each have half of HBM: what is on the other
+        ``way`` ends later by as much."""
+        shared = min(takes, max(0.0, self._busy[way] - begun))
+        self._busy[way] += shared
+        for arrivals in self._arrivals.values() if shared else ():
+            late = [min(takes, max(0.0, a.moved - begun)) * (a.way == way) for a in arrivals]
+            both = zip(arrivals, late, strict=True)
+            arrivals[:] = sorted(a._replace(at=a.at + x, moved=a.moved + x) for a, x in both)
+        return shared
 
     def wait(self, clock: float, amount: float, semaphore: float, operation: float = 0.0) -> None:
         """Wait until ``amount`` granules arrived, and take them off the semaphore."""

@@ -49,10 +49,11 @@ def test_what_was_started_ahead_hides_behind_the_kernel():
     assert time_us(replace(START, runs=3), DONE) == pytest.approx(3 * (30 + READ_US))
 
 
+@pytest.mark.parametrize("opcode", ["call", "call-update"])  # of libtpu 0.0.44 and 0.0.50
 @pytest.mark.parametrize("does", ["", "gather", "scatter"])
-def test_a_sparsecore_moves_bytes_at_nine_tenths_of_the_rate_of_copies(does):
+def test_a_sparsecore_moves_bytes_at_nine_tenths_of_the_rate_of_copies(does, opcode):
     """It reads its command, its program and indices before them."""
-    begun = replace(START, opcode="call-update", kind=does)
+    begun = replace(START, opcode=opcode, kind=does)
     assert time_us(begun, DONE) == pytest.approx(30 / 0.9 + 4 * READ_US)
 
 
@@ -81,6 +82,18 @@ def test_an_operation_shares_hbm_with_a_copy_that_nobody_waits_for(its_bytes_us,
     assert time_us(START, other) == pytest.approx(takes_us)
     hidden = min(its_bytes_us, 20 - its_bytes_us)
     assert time_us(START, replace(other, flops=1)) == pytest.approx(takes_us - hidden)
+
+
+def test_a_copy_ahead_on_v5p_has_all_of_hbm_where_an_operation_leaves_it():
+    """6 us of bytes beside 12, of which 6 are of bytes: half of both is over after 9."""
+    v5p = replace(V5E, chip=Chip.V5P, num_cores=2)
+    rate = Rates(v5p).one_way_bytes_per_us
+    ahead, other = (
+        replace(START, hbm_bytes=round(6 * rate)),
+        operation("a", simulated_us=11.9, hbm_bytes=round(6 * rate)),
+    )
+    taken_us = xla_time([ahead, other], [], v5p).time_us - start_us()
+    assert taken_us == pytest.approx(12 + 6 * 6 / 12)
 
 
 def test_copies_ahead_follow_each_other():

@@ -154,6 +154,34 @@ def test_a_copy_of_v7x_that_transposes_16_bits_has_libtpus_own_latencies(operati
     assert us - late_us == pytest.approx(2 * 65536 * 32 / 3165e3, abs=0.02)
 
 
+@pytest.mark.parametrize(("is_fused", "share"), [(True, 2), (False, 5)])
+def test_a_read_of_xla_on_v5p_has_half_of_hbm_beside_a_write(is_fused, share):
+    """Of a quarter of its bytes; the write ends later by as much. One of a kernel follows it."""
+    chip = load("v5p", is_fused=is_fused)
+    size = 2**20 / chip.granule_bytes
+    sent = [(0.0, 4 * size, 1, HBM_WRITE, ()), (0.0, size, 2, HBM_READ, ())]
+    read, write = ((0.0, n * size, kind, WAITED, ()) for n, kind in ((1, 2), (4, 1)))
+    final, channel = (0.0, 0, 0, STEP, _WORK), dma.shared(chip)
+    first, both = (
+        dma.replay(events, channel, final).end for events in ([*sent, read], [*sent, read, write])
+    )
+    bytes_us = 2**20 / chip.hbm_bytes_per_cycle
+    assert first.cycles - chip.real_read_latency_cycles == pytest.approx(share * bytes_us, rel=0.08)
+    moved = both.cycles - max(chip.real_write_latency_cycles, chip.real_read_latency_cycles)
+    assert moved == pytest.approx(5 * bytes_us, rel=0.1)
+
+
+def test_operations_of_xla_on_v5p_read_beside_a_write_in_programs_without_kernels_alone():
+    flag = "[#allocation4]"
+    write = read(1, size="32768", flag=flag).replace("hbm_to_vmem", "vmem_to_hbm")
+    bundles = (write, read(2, size="4096"), wait(3, size="4096"), wait(4, size="32768", flag=flag))
+    plain, around = (
+        run(*bundles, chip="v5p", is_fused=True, is_plain=is_plain) for is_plain in (True, False)
+    )
+    assert plain.hbm_bytes_written == around.hbm_bytes_written > 0
+    assert plain.cycles_shared != around.cycles_shared
+
+
 def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():
     chip = load("v5p", is_fused=True)
     events = [(0.0, 1.0, 1, HBM_WRITE, ()), (0.0, 1.0, 1, WAITED, ())]

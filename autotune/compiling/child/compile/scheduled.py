@@ -51,17 +51,16 @@ def scheduled(
             continue
         final = listed.get(operation.name)
         if kernels is None or not (final and final.is_kernel):
-            outcome = final and simulated(final.listing, None, chip, is_fused=not final.is_kernel)
+            ways = {"is_fused": not (final and final.is_kernel), "is_plain": kernels is None}
+            outcome = final and simulated(final.listing, None, chip, **ways)
             operations.append(timed(operation, outcome))
     return operations
 
 
-def simulated(
-    listing: str | Listing, call: Call | None, chip: Chip, *, is_fused: bool = False
-) -> Outcome:
-    """A kernel with the scalars that are known of it. ``is_fused``: it is none, but what XLA makes
-    the code of itself."""
-    result = _of_xla(listing, chip, is_fused)
+def simulated(listing: str | Listing, call: Call | None, chip: Chip, **ways: bool) -> Outcome:
+    """A kernel with the scalars that are known of it. ``ways``: ``is_fused``, it is none, but what
+    XLA makes the code of itself, and ``is_plain``, without a kernel beside it."""
+    result = _of_xla(listing, chip, **ways)
     if isinstance(result, NotSimulated):
         known = _groups(listing) if call is None else flat(call.scalar_operands())
         if known or call is not None:
@@ -97,7 +96,7 @@ def timed(
 
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
-def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | NotSimulated:
+def _of_xla(listing: str | Listing, chip: Chip, **ways: bool) -> Simulation | NotSimulated:
     """An operation of XLA, by its own schedule. Integers that it is given are places, or say which
     rows: the core must do as much for the first row alone as for rows that lie apart, each of which
     is fetched."""
@@ -106,8 +105,8 @@ def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | 
     except UnfitError as reason:
         return NotSimulated(str(reason), reason.operand)
     rows = min((o.shape[0] for o in parsed.operands if o.shape and o.shape[0] > 1), default=0)
-    apart, given = _guessed(parsed, chip, is_fused, rows)
-    other = _guessed(parsed, chip, is_fused, 0)[0] if any(map(any, given.values())) else apart
+    apart, given = _guessed(parsed, chip, rows, **ways)
+    other = _guessed(parsed, chip, 0, **ways)[0] if any(map(any, given.values())) else apart
     if isinstance(apart, NotSimulated) or isinstance(other, NotSimulated):
         return apart if isinstance(apart, NotSimulated) else other
     works = [each.bundle_cycles + each.stall_cycles for each in (apart, other)]
@@ -116,7 +115,7 @@ def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | 
 
 
 def _guessed(
-    listing: Listing, chip: Chip, is_fused: bool, rows: int
+    listing: Listing, chip: Chip, rows: int, **ways: bool
 ) -> tuple[Simulation | NotSimulated, dict[int, list[int]]]:
     """With what was guessed: indices are spread over ``rows``. Of a collective that goes on in it a
     step is taken where a semaphore asks for one. None does here, so nothing depends on how far it
@@ -126,14 +125,14 @@ def _guessed(
     version, links = libtpu.version(), all(o.memory != SEMAPHORES for o in listing.operands)
     while True:
         result = simulate(
-            listing, chip=chip.value, libtpu=version, scalars=given, links=links, is_fused=is_fused
+            listing, chip=chip.value, libtpu=version, scalars=given, links=links, **ways
         )
         number = result.operand if isinstance(result, NotSimulated) else None
         if number is None or number in given:
             return result, given
         (asked,) = (operand for operand in listing.operands if operand.number == number)
         is_progress = not links and (asked.kind == "const" or asked.memory == "smem")
-        if not (is_fused or is_progress):
+        if not (ways.get("is_fused") or is_progress):
             return result, given
         count, over = prod(asked.shape), 0 if is_progress or not asked.shape else rows
         given[number] = [((place + 1) * over - bool(over)) // count for place in range(count)]
