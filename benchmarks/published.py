@@ -8,11 +8,11 @@ PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The ro
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
 Each row's operation is built as tokamax's autotuner builds it, compiled and estimated.
 Rows were measured with several libtpus: those of v5p and attention on v7x are what 0.0.44 makes,
-gated linear units on v7x and, as given rows show, cross entropies on v5p what that of jax 0.12
-makes. Many plain ragged dots of v5e, v5p and v6e were measured without libtpu's kernel for them:
-they are compiled with it and without. The memory of the program tells: of a row that several made,
-the tables take what needs the memory that was measured, and of several such that of the libtpu that
-such rows were measured with. For a PYTHON with the older one ``pip install --no-deps
+gated linear units on v7x, gathers and, as given rows show, cross entropies on v5p what that of jax
+0.12 makes. Many plain ragged dots of v5e, v5p and v6e were measured without libtpu's kernel for
+them: they are compiled with it and without. The memory of the program tells: of a row that several
+made, the tables take what needs the memory that was measured, and of several such that of the
+libtpu that such rows were measured with. For a PYTHON with the older one ``pip install --no-deps
 libtpu==0.0.44`` comes last.
 Kernels of gated delta rules on v7x are of tokamax 0.0.15: with it their programs need the memory
 that was measured, to the byte but for mixed lengths. 0.0.16 has their times first, 0.0.17 the same

@@ -6,6 +6,7 @@ _RAGGED_DOT = "pallas_mosaic_tpu_ragged_dot"
 _MB, _MIB = 10**6, 1 << 20
 # What was measured on v6e gathered by the cores themselves: with this, programs take the memory at
 # their peak that was measured, byte by byte, without it up to 8 % less; on v5p and v7x without it.
+# Without it, libtpu 0.0.48 makes the measured memory of gathers on v6e and v7x.
 _AS_MEASURED = {"v6e": "xla_tpu_offload_gather_to_sparsecore=false"}
 # Many plain ragged dots of v5e, v5p and v6e were measured without the kernel that libtpu 0.0.44 has
 # for them. Rows do not say which: the memory at their peak does, byte by byte.

@@ -158,6 +158,7 @@ def test_of_several_libtpus_that_which_makes_the_measured_program_counts(tmp_pat
     [
         ("v5p", "pallas_mosaic_tpu_ragged_dot", True),
         ("v5p", "linear_softmax_cross_entropy_loss", False),
+        ("v5p", "ragged_gather_reduce", False),
         ("v6e", "splash_attention", False),
         ("v7x", "xla_chunked_dot_product_attention", True),
         ("v7x", "gated_linear_unit", False),
