@@ -270,7 +270,7 @@ def load(
 ) -> ChipConstants:
     """Return the constants of a chip for the nearest libtpu series; UnfitError for a chip that is
     not in :data:`CHIPS`. ``is_fused``: of operations that XLA makes the code of itself,
-    ``is_packed``: of those of them that transpose 16-bit arrays and do nothing else."""
+    ``is_packed``: of those of them that transpose 16-bit arrays for a kernel."""
     if name not in CHIPS:
         timed = ", ".join(CHIPS)
         raise UnfitError(

@@ -43,7 +43,7 @@ def simulate(
     """
     try:
         parsed = parse(listing)
-        is_packed = is_fused and parsed.is_packed_transpose
+        is_packed = is_fused and not is_plain and parsed.is_packed_transpose
         known = constants.load(chip, libtpu, is_fused=is_fused, is_packed=is_packed)
         known = known if links else known.without_links()
         known = replace(known, is_side_by_side=known.is_side_by_side and is_plain)
