@@ -140,9 +140,9 @@ def newest(path: Path, model: str, libtpu: str | None = None) -> list[Row]:
 def measured_with(chip: str, family: str) -> str:
     """Of two libtpus, that whose programs need the memory that was measured, in rows where one
     alone does; it counts where memory does not tell, too. Such rows are of v5p, 0.0.44 but for
-    cross entropies and gathers, and of v7x, where attention is 0.0.44's. v5e and v6e were compiled
-    by 0.0.50.1 alone."""
-    newer = "entropy" in family or "gather" in family
+    cross entropies, gathers, triangles and gradients of attention, and of v7x, where attention is
+    0.0.44's. v5e and v6e were compiled by 0.0.50.1 alone."""
+    newer = any(part in family for part in ("entropy", "gather", "triangle", "attention_vjp"))
     older = not newer if chip == "v5p" else chip == "v7x" and "attention" in family
     return "0.0.44" if older else "0.0.50.1"
 

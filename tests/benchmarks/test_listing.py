@@ -17,7 +17,7 @@ WRITERS = (  # of data files and pages
     "pages.generated_pages",
     "pages.screenshots",
 )
-SHARED = r"(?!\.(?:calibration|pages|harness\.field_lookups)\b)"  # what tests hold the product to
+SHARED = r"(?!\.(?:calibration|pages|harness\.field_lookups|kernels\.tokamax_rules)\b)"  # for tests
 START = """
 import importlib, sys
 for name in sys.argv[1:]:
