@@ -37,7 +37,7 @@ from autotune import Array, Axis, Config, Kernel, Problem
 from autotune.compiling import libtpu
 from autotune.compiling.child.tokamax_cache import op_named
 
-from .tokamax_rules import config_as_read
+from .tokamax_rules import config_as_read, has_gradients_of_operands
 
 _SECOND = "pallas_mosaic_tpu_v2_ragged_dot"
 _MOST_VALUES = 1 << 20  # integers of an argument: more decide no control flow
@@ -57,7 +57,8 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
     arguments, is_second = _measured(op, given), row["family"] == _SECOND
     if is_second:
         arguments |= _as_second_was_called(row, arguments["lhs"], arguments["rhs"])
-    function, arrays = benchmarking.standardize_function(op, kwargs=arguments, seed=None)
+    called = _as_operands(op) if has_gradients_of_operands(row) else op
+    function, arrays = benchmarking.standardize_function(called, kwargs=arguments, seed=None)
 
     def measured(arrays: Any) -> Any:
         if is_second:
@@ -65,6 +66,16 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
         return function(arrays)
 
     return measured, arrays
+
+
+def _as_operands(op: Any) -> Callable[..., Any]:
+    """A gradient of x, labels and w, in their dtypes."""
+
+    def cast(**arguments: Any) -> Any:
+        of = (arguments[name].dtype for name in ("x", "labels", "w"))
+        return [made.astype(dtype) for made, dtype in zip(op(**arguments), of, strict=True)]
+
+    return cast
 
 
 def _measured(op: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,12 @@
 import pytest
 
 from autotune.domain.compiler_options import parsed
-from benchmarks.kernels.tokamax_rules import compiler_options, config_as_read, peak_in_mb
+from benchmarks.kernels.tokamax_rules import (
+    compiler_options,
+    config_as_read,
+    has_gradients_of_operands,
+    peak_in_mb,
+)
 
 TRANSPOSED, AS_GIVEN = [[1], [2]], [[1], [1]]
 TILES = {"tile_m": 512, "tile_k": 256, "tile_n": 1024}
@@ -59,3 +64,10 @@ def test_what_a_row_may_have_been_compiled_with(chip, family, options):
     made = compiler_options({"chip": chip, "family": family})
     wanted = [{names[name]: "false" for name in some} for some in options]
     assert [parsed(text or "") for text in made] == wanted
+
+
+@pytest.mark.parametrize(("chip", "is_cast"), [("v5p", False), ("v6e", True), ("v7x", True)])
+def test_dtypes_of_gradients(chip, is_cast):
+    family = "linear_softmax_cross_entropy_loss_vjp"
+    assert has_gradients_of_operands({"chip": chip, "family": family}) == is_cast
+    assert not has_gradients_of_operands({"chip": chip, "family": f"chunked_xla_{family}"})
