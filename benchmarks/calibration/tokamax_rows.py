@@ -300,8 +300,8 @@ def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
 
 
 def _faster(rows: Sequence[Row]) -> str:
-    """Of problems that both a kernel and plain XLA were measured for. Where the bars of both
-    overlap, nothing is said."""
+    """Of problems that both a kernel and plain XLA were measured for, of the measured programs that
+    have a bar. Where the bars of both overlap, nothing is said."""
     apart = list(_apart(rows))
     right = [_is_faster(*pair, "time_us") == _is_faster(*pair, "estimate_us") for pair in apart]
     sure = [good for good, pair in zip(right, apart, strict=True) if not _overlap(*pair)]
@@ -312,13 +312,14 @@ def _faster(rows: Sequence[Row]) -> str:
 
 
 def _apart(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    plain = [row for row in rows if not row["family"].startswith(PALLAS)]
+    barred = [row for row in rows if row.get("bar") is not None and is_measured(row)]
+    plain = [row for row in barred if not row["family"].startswith(PALLAS)]
     others = grouped(plain, _problem)
-    for kernel in rows:
-        if kernel["family"].startswith(PALLAS) and kernel["estimate_us"] is not None:
+    for kernel in barred:
+        if kernel["family"].startswith(PALLAS):
             for row in others.get(_problem(kernel), ()):
                 far = abs(kernel["time_us"] / row["time_us"] - 1) > _APART
-                if row["estimate_us"] is not None and far and row["family"].endswith(_stem(kernel)):
+                if far and row["family"].endswith(_stem(kernel)):
                     yield kernel, row
 
 
@@ -334,8 +335,6 @@ def _is_faster(kernel: Row, plain: Row, what: str) -> bool:
 
 def _overlap(*pair: Row) -> bool:
     faster, slower = sorted(pair, key=lambda row: float(row["estimate_us"]))
-    if faster["bar"] is None or slower["bar"] is None:
-        return True
     high, low = 1 + faster["bar"], 1 - slower["bar"]
     return bool(faster["estimate_us"] * high >= slower["estimate_us"] * low)
 
