@@ -7,10 +7,9 @@
 PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
 Each row's operation is built as tokamax's autotuner builds it, compiled and estimated.
-Rows were measured with several libtpus: those of v5p and attention on v7x are what 0.0.44 makes,
-gated linear units on v7x, gathers and, as given rows show, cross entropies on v5p what that of jax
-0.12 makes. Many plain ragged dots of v5e, v5p and v6e were measured without libtpu's kernel for
-them: they are compiled with it and without. The memory of the program tells: of a row that several
+Rows were measured with several libtpus (``measured_with`` of calibration/tokamax_rows.py). Many
+plain ragged dots of v5e, v5p and v6e were measured without libtpu's kernel for them: they are
+compiled with it and without. The memory of the program tells: of a row that several
 made, the tables take what needs the memory that was measured, and of several such that of the
 libtpu that such rows were measured with. For a PYTHON with the older one ``pip install --no-deps
 libtpu==0.0.44`` comes last.
@@ -184,14 +183,15 @@ def _stamp(libtpu: str) -> Row:
 
 
 def _estimate(pool: CompilerPool, number: int, row: Row, memory: Path) -> Row:
-    """Of the program that needs the memory that was measured; where none does, of the first.
+    """Of the program that needs the memory that was measured; where none does, of the first with an
+    estimate.
     ``memory``: where what was compiled last has what it needs at its peak."""
     tried = []
     for options in compiler_options(row):
         tried.append(_estimated(pool, number, row, memory, options))
         if "made_mb" in tried[-1] and is_measured(row | tried[-1]):
             return tried[-1]
-    return tried[0]
+    return min(tried, key=lambda made: made["estimate_us"] is None)
 
 
 def _estimated(pool: CompilerPool, number: int, row: Row, memory: Path, options: str | None) -> Row:

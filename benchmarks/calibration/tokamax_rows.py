@@ -141,18 +141,19 @@ def measured_with(chip: str, family: str) -> str:
     """Of two libtpus, that whose programs need the memory that was measured, in rows where one
     alone does; it counts where memory does not tell, too. Such rows are of v5p, 0.0.44 but for
     cross entropies, gathers, triangles and gradients of attention, and of v7x, where attention is
-    0.0.44's. v5e and v6e were compiled by 0.0.50.1 alone."""
+    0.0.44's. Of v5e and v6e no row asks for 0.0.44."""
     newer = any(part in family for part in ("entropy", "gather", "triangle", "attention_vjp"))
     older = not newer if chip == "v5p" else chip == "v7x" and "attention" in family
     return "0.0.44" if older else "0.0.50.1"
 
 
-def _standing(row: Row) -> tuple[bool, bool]:
+def _standing(row: Row) -> tuple[bool, bool, bool]:
     """Comes before another of the same row where it is larger."""
     if not row:
-        return False, False
+        return False, False, False
     is_preferred = row["libtpu"] == measured_with(row["chip"], row["family"])
-    return "made_mb" in row and is_measured(row), is_preferred
+    is_estimated = row.get("estimate_us") is not None
+    return "made_mb" in row and is_measured(row), is_estimated, is_preferred
 
 
 def with_present_bar(row: Row) -> Row:

@@ -177,7 +177,7 @@ def _rewritten(source: str, changes: Sequence[tuple[str, str]]) -> str:
     for now, then in changes:
         if now not in source:
             raise ValueError(f"this tokamax is not 0.0.17: its gmm_v2 has no {now!r}")
-        source = source.replace(now, then, 1)
+        source = source.replace(now, then)
     return source
 
 

@@ -44,8 +44,8 @@ def compiler_options(row: dict[str, Any]) -> list[str | None]:
 
 
 def peak_in_mb(written: float) -> float:
-    """``peak_memory_mb`` of a row, in 10^6 bytes. The oldest rows of v7x have it in MiB: only there
-    it is a whole number of bytes."""
+    """``peak_memory_mb`` of a row, in 10^6 bytes. The oldest rows of v7x have it in MiB: taken so
+    where MB would be no whole number of bytes."""
     return written if _is_whole(written * _MB) else written * _MIB / _MB
 
 

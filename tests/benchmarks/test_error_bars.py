@@ -159,6 +159,8 @@ def test_of_several_libtpus_that_which_makes_the_measured_program_counts(tmp_pat
         ("v5p", "pallas_mosaic_tpu_ragged_dot", True),
         ("v5p", "linear_softmax_cross_entropy_loss", False),
         ("v5p", "ragged_gather_reduce", False),
+        ("v5p", "triangle_multiplication", False),
+        ("v5p", "dot_product_attention_vjp", False),
         ("v6e", "splash_attention", False),
         ("v7x", "xla_chunked_dot_product_attention", True),
         ("v7x", "gated_linear_unit", False),
@@ -174,3 +176,6 @@ def test_where_memory_does_not_tell_the_libtpu_of_other_rows_counts_in_any_order
             names.append_done(path, row | {"libtpu": libtpu, "made_mb": made_mb})
         (chosen,) = names.newest(path, "m")
         assert chosen["libtpu"] == ("0.0.44" if older else "0.0.50.1")
+        other = "0.0.50.1" if older else "0.0.44"
+        names.append_done(path, row | {"libtpu": other, "made_mb": made_mb, "estimate_us": 1.0})
+        assert names.newest(path, "m")[0]["libtpu"] == other  # the first is a refusal

@@ -148,11 +148,14 @@ class Rates:
     """Of a device, and of the ``links`` that it has; without them a device is alone.
     ``latency_us``: of a DMA that reads HBM, and of one that writes it."""
 
-    def __init__(self, chip: ChipInfo, links: Links | None = None) -> None:
+    def __init__(
+        self, chip: ChipInfo, links: Links | None = None, *, is_plain: bool = True
+    ) -> None:
         self.chip, self.links = chip, links
         self.bytes_per_us = hbm_bytes_per_us(chip)
         is_known = chip.chip.value in constants.CHIPS
-        core = constants.load(chip.chip.value, is_fused=True) if is_known else None
+        ways = {"is_fused": True, "is_plain": is_plain}
+        core = constants.load(chip.chip.value, **ways) if is_known else None
         clock_hz = core.clock_hz if core else 1e9
         self._us_per_cycle = 1e6 / clock_hz if core else 0.0
         cycles = (core.real_read_latency_cycles, core.real_write_latency_cycles) if core else (0, 0)

@@ -26,13 +26,14 @@ _COPIES = (
 
 def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     """``tokens``: of a step on all devices. Each part's error counts by its share of the time."""
-    rates = Rates(chip, Links(chip.chip, compiled.bounds, compiled.devices))
+    kernels = [o for o in compiled.schedule if o.is_kernel]
+    links = Links(chip.chip, compiled.bounds, compiled.devices)
+    rates = Rates(chip, links, is_plain=not kernels)
     timed = timeline(longest_branches(compiled.schedule, rates), rates)
     start_us = constants.start_us() if compiled.schedule else 0.0
     start = StepPart(kind=StepKind.START, basis=Basis.BYTES, runs=1, time_us=start_us)
     parts = [*_parts(timed, chip), start]
     undecided = dict.fromkeys(o.undecided for o in compiled.schedule if o.undecided)
-    kernels = [o for o in compiled.schedule if o.is_kernel]
     sparse = any(o.on_sparse_cores for o in kernels)
     refused = {o.refusal: o.name for o in kernels if o.refusal and not o.on_sparse_cores}
     branches = {name for operation in compiled.schedule for name, _ in operation.branches}

@@ -33,7 +33,7 @@ _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
 _REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
 _VECTOR = re.compile(r" = v(?!sync|wait)")
-_COMPUTED = re.compile(r"(%v\d+_\w+) = v(?!sel|ld|pop|mov|phi)")  # selected or loaded is at once
+_COMPUTED = re.compile(r"(%v\d+_\w+) = v(?!sel|stv|ld|pop|mov|phi)")  # others are at once
 _NO_VECTOR = ("vsync", "vwait")  # as there
 _VECTOR_SPILL = re.compile(r"= v(?:st|ld)\S* \[vmem:\[#allocation\d+_spill")
 _BOUNDS = re.compile(r"^iteration_bounds: \(([\d, ]{0,400})\)", re.M)

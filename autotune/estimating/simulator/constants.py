@@ -266,11 +266,17 @@ def _number(version: str) -> int:
 
 @lru_cache(maxsize=32)
 def load(
-    name: str, libtpu: str | None = None, *, is_fused: bool = False, is_packed: bool = False
+    name: str,
+    libtpu: str | None = None,
+    *,
+    is_fused: bool = False,
+    is_plain: bool = False,
+    is_packed: bool = False,
 ) -> ChipConstants:
     """Return the constants of a chip for the nearest libtpu series; UnfitError for a chip that is
     not in :data:`CHIPS`. ``is_fused``: of operations that XLA makes the code of itself,
-    ``is_packed``: of those of them that transpose 16-bit arrays for a kernel."""
+    ``is_plain``: of those in a program of plain XLA, ``is_packed``: of those that transpose 16-bit
+    arrays for a kernel."""
     if name not in CHIPS:
         timed = ", ".join(CHIPS)
         raise UnfitError(
@@ -308,7 +314,7 @@ def load(
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         turn_cost=real.get("hbm_turn_cost", 0.0),
         turn_latency_cycles=real.get("hbm_turn_latency_cycles", 0.0),
-        is_side_by_side=bool(real.get("hbm_side_by_side")),
+        is_side_by_side=is_fused and is_plain and bool(real.get("hbm_side_by_side")),
         sustained_share=real.get("hbm_sustained_share", 1.0),
         sustained_us=real.get("hbm_sustained_us", 0.0),
         load_cycles=real.get("load_cycles", 0.0) * (not is_fused),

@@ -365,7 +365,7 @@ class _Engine:
         return begun, self._busy[way]
 
     def _delay(self, way: int, begun: float, takes: float) -> float:
-        """What reads and writes delay each other by, as each have half of HBM: what is on the other
+        """What reads and writes delay each other by, as each has half of HBM: what is on the other
         ``way`` ends later by as much."""
         shared = min(takes, max(0.0, self._busy[way] - begun))
         self._busy[way] += shared

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from autotune.domain.explanation import FILL, HBM, LATENCY, TimePart
 from autotune.estimating.simulator import constants, dma, extrapolation
@@ -38,15 +37,15 @@ def simulate(
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
     holds the contents of scalar-prefetch operands by operand index. ``links``: whether what goes to
     other devices takes time on them. ``is_fused``: XLA has made the code of itself,
-    ``is_plain``: for a program without kernels. A long run is stopped when its periods have settled
+    ``is_plain``: for a program of plain XLA. A long run is stopped when its periods have settled
     and extrapolated from there.
     """
     try:
         parsed = parse(listing)
         is_packed = is_fused and not is_plain and parsed.is_packed_transpose
-        known = constants.load(chip, libtpu, is_fused=is_fused, is_packed=is_packed)
+        ways = {"is_fused": is_fused, "is_plain": is_plain, "is_packed": is_packed}
+        known = constants.load(chip, libtpu, **ways)
         known = known if links else known.without_links()
-        known = replace(known, is_side_by_side=known.is_side_by_side and is_plain)
         return _simulate(parsed, known, libtpu, scalars or {})
     except UnfitError as reason:
         return NotSimulated(str(reason), reason.operand)

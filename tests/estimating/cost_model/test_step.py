@@ -147,6 +147,17 @@ def test_a_kernel_that_may_take_any_time_leaves_no_bar(why):
     assert step(replace(guess, is_kernel=False)).error is not None
 
 
+def test_a_copy_ahead_on_v5p_has_all_of_hbm_in_the_waits_of_others_without_kernels_alone():
+    v5p = replace(V5E, chip=Chip.V5P, num_cores=2)
+    ahead = operation("a-start", opcode="copy", phase=Phase.START, hbm_bytes=10**7)
+    other = operation("other", simulated_us=12.0, hbm_bytes=10**7)
+    kernel = operation("kernel", is_kernel=True, simulated_us=5.0)
+    plain, around = (
+        step_time(compiled_step(ahead, other, *beside), v5p).time_us for beside in ((), (kernel,))
+    )
+    assert around - plain > 6
+
+
 def test_a_kernel_for_sparsecores_is_a_part_that_takes_none_of_the_time(capsys):
     sparse = operation(
         "pick.call-update", opcode="call-update", is_kernel=True, phase=Phase.START,

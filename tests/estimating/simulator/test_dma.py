@@ -161,7 +161,7 @@ def test_a_copy_of_v7x_that_transposes_16_bits_for_a_kernel_has_libtpus_own_late
 @pytest.mark.parametrize(("is_fused", "share"), [(True, 2), (False, 5)])
 def test_a_read_of_xla_on_v5p_has_half_of_hbm_beside_a_write(is_fused, share):
     """Of a quarter of its bytes; the write ends later by as much. One of a kernel follows it."""
-    chip = load("v5p", is_fused=is_fused)
+    chip = load("v5p", is_fused=is_fused, is_plain=True)
     size = 2**20 / chip.granule_bytes
     sent = [(0.0, 4 * size, 1, HBM_WRITE, ()), (0.0, size, 2, HBM_READ, ())]
     read, write = ((0.0, n * size, kind, WAITED, ()) for n, kind in ((1, 2), (4, 1)))
@@ -183,7 +183,7 @@ def test_operations_of_xla_on_v5p_read_beside_a_write_in_programs_without_kernel
         run(*bundles, chip="v5p", is_fused=True, is_plain=is_plain) for is_plain in (True, False)
     )
     assert plain.hbm_bytes_written == around.hbm_bytes_written > 0
-    assert plain.cycles_shared != around.cycles_shared
+    assert plain.cycles_shared < around.cycles_shared
 
 
 def test_a_write_takes_longer_beside_its_bytes_than_libtpu_says():

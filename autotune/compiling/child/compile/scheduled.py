@@ -59,7 +59,7 @@ def scheduled(
 
 def simulated(listing: str | Listing, call: Call | None, chip: Chip, **ways: bool) -> Outcome:
     """A kernel with the scalars that are known of it. ``ways``: ``is_fused``, it is none, but what
-    XLA makes the code of itself, and ``is_plain``, without a kernel beside it."""
+    XLA makes the code of itself, and ``is_plain``, in a program of plain XLA."""
     result = _of_xla(listing, chip, **ways)
     if isinstance(result, NotSimulated):
         known = _groups(listing) if call is None else flat(call.scalar_operands())

@@ -50,7 +50,7 @@ class OperationTimes:
     ) -> None:
         self._chip, self._calls = chip, calls
         self._keys = {name: _digest(text) for name, text in signatures.items()}
-        self._file = _file(f"{chip} {libtpu.version()} {MODEL} {options}")
+        self._file = _file(f"{chip} {libtpu.version()} {MODEL} {options} {not calls}")
         _forget(self._file)
         self._known = _read(self._file)
 
@@ -76,10 +76,9 @@ class OperationTimes:
             if made is None or isinstance(made, AssemblyError):
                 self._learn(key, str(made or _NO_CODE))
             else:
-                call, is_fused = self._calls.get(name), not made.is_kernel
-                self._learn(
-                    key, scheduled.simulated(made.listing, call, self._chip, is_fused=is_fused)
-                )
+                ways = {"is_fused": not made.is_kernel, "is_plain": not self._calls}
+                call = self._calls.get(name)
+                self._learn(key, scheduled.simulated(made.listing, call, self._chip, **ways))
 
     def end(self) -> None:
         """The compiler has made all the code that there is of the module."""

@@ -298,11 +298,12 @@ class _Ledger:
                 self._add(*self._places.scalar(start)[:2], times * extra)
             for address in range(start, stop):
                 shares = self._places.issue(address, stop)
-                each = times * (1 + extra * (address == stop - 1)) / len(shares)
+                empty = costs.empty(address, address + 1)
+                each = times * (1 + empty + extra * (address == stop - 1)) / len(shares)
                 for owner, cause, _ in shares:
                     self._add(owner, cause, each)
                     self._runs[owner] = max(self._runs.get(owner, 0), times)
-                stall = stalls[address + 1] - stalls[address]
+                stall = stalls[address + 1] - stalls[address] - empty
                 if stall:
                     owner, lane = self._places.stall(costs.late[address]), lanes[address + 1]
                     lane -= lanes[address]

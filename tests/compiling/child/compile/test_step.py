@@ -93,3 +93,14 @@ def test_what_no_step_has_used_for_long_is_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(operation_times, "_MOST_BYTES", 200)
     times()
     assert files() == {used.name, "x.verdicts"}
+
+
+def test_what_is_around_kernels_is_timed_and_remembered_apart(monkeypatch):
+    def simulated(*_, is_plain, **__):
+        return float(is_plain), 1
+
+    monkeypatch.setattr(operation_times.scheduled, "simulated", simulated)
+    for calls in ({}, {"kernel": None}):
+        known = OperationTimes(SIGNATURES, Chip.V5P, calls, "")
+        hear(known, a="code")
+        assert known.get("a") == (float(not calls), 1)
