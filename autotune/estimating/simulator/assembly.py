@@ -135,7 +135,6 @@ def _listing(
     for region, number in starts.items():
         begun.setdefault(number, []).append(region)
     memories = listings.memories_of(text)
-    late = listings.followers("\n".join(each.text for each in bundle) for bundle in bundles)
     made = tuple(
         listings.Bundle(
             operations=tuple(_decisive(bundle, memories)),
@@ -144,9 +143,8 @@ def _listing(
             depth=0,  # asked for only where shadows are not known
             empty=not bundle,
             vector=any(listings.is_vector(operation.opcode) for operation in bundle),
-            follows=follows,
         )
-        for number, (bundle, follows) in enumerate(zip(bundles, late, strict=True))
+        for number, bundle in enumerate(bundles)
     )
     return listings.Listing(
         bundles=made,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from autotune.estimating.simulator.outcome import UnfitError
@@ -33,7 +33,6 @@ _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
 _REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
 _VECTOR = re.compile(r" = v(?!sync|wait)")
-_COMPUTED = re.compile(r"(%v\d+_\w+) = v(?!sel|stv|ld|pop|mov|phi)")  # others are at once
 _NO_VECTOR = ("vsync", "vwait")  # as there
 _VECTOR_SPILL = re.compile(r"= v(?:st|ld)\S* \[vmem:\[#allocation\d+_spill")
 _BOUNDS = re.compile(r"^iteration_bounds: \(([\d, ]{0,400})\)", re.M)
@@ -63,7 +62,6 @@ class Bundle(NamedTuple):
     depth: int  # of loops
     empty: bool  # no operation at all, kept or not
     vector: bool  # some operation on vectors, kept or not
-    follows: bool = False  # some operation, kept or not, needs what the bundle before computes
 
 
 class CallOperand(NamedTuple):
@@ -113,9 +111,8 @@ def parse(text: str | Listing) -> Listing:
     edges = [head.end() for head in heads], [head.start() for head in heads[1:]] + [len(lean)]
     depths = (head[2].count(">") for head in heads)
     memories = memories_of(lean)
-    bodies = [lean[i:j] for i, j in zip(*edges, strict=True)]
-    parts = zip(bodies, depths, followers(bodies), strict=True)
-    bundles = tuple(_bundle(body, d, memories)._replace(follows=late) for body, d, late in parts)
+    parts = zip(*edges, depths, strict=True)
+    bundles = tuple(_bundle(lean[i:j], d, memories) for i, j, d in parts)
     entry, final = lean[edges[0][0] : edges[1][0]], lean[edges[0][-1] :]
     if "/* entry bundle:" not in entry or "/* exit bundle:" not in final:
         raise UnfitError("the listing is truncated: no entry bundle or no exit bundle")
@@ -126,14 +123,6 @@ def parse(text: str | Listing) -> Listing:
         pipelined=is_pipelined(lean),
         spill_bundles=_spills(lean, edges[1]),
     )
-
-
-def followers(bodies: Iterable[str]) -> Iterator[bool]:
-    """Of the texts of bundles, each: whether it needs a vector that the one before computes."""
-    computed: list[str] = []
-    for body in bodies:
-        yield any(name in body for name in computed)
-        computed = _COMPUTED.findall(body)
 
 
 def memories_of(text: str) -> Mapping[str, str]:

@@ -67,7 +67,6 @@ class ChipConstants:
     bf16_matmul_cycles: float  # also int8
     f32_matmul_cycles: float
     delay_slots: int  # bundles after a branch that always issue
-    vector_delay: float  # cycles that a bundle waits for what the one before computes of vectors
     granule_bytes: int  # unit of DMA sizes in the listing
     read_latency_cycles: float
     write_latency_cycles: float
@@ -302,7 +301,6 @@ def load(
         bf16_matmul_cycles=number["matmul_cycles"],
         f32_matmul_cycles=number["matmul_f32_cycles"],
         delay_slots=number["delay_slots"],
-        vector_delay=number.get("vector_delay", 0.0),
         granule_bytes=number["granule_bytes"],
         read_latency_cycles=number["read_latency_cycles"],
         write_latency_cycles=number["write_latency_cycles"],

@@ -174,7 +174,7 @@ class _Writer:
         clock = self._costs.clock(block.start, block.stop - 1)
         mxu = self._costs.mxu(block.start, block.stop)
         lane = self._costs.lane_stalls(block.start, block.stop)
-        count = block.stop - block.start + block.extra + self._costs.empty(block.start, block.stop)
+        count = block.stop - block.start + block.extra
         scalar = sum(not bundle.vector for bundle in self._bundles[block.start : block.stop])
         scalar += block.extra
         lines.append(f"t += {clock + 1 + block.extra}; n += {count}; s += {scalar}")

@@ -33,12 +33,10 @@ _PUSHED_ROWS = {"f32": 8, "bf16": 16, "int8": 32}  # of weights, by one push
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """Cumulative cycles before each bundle issues: all stalls, those that wait for a cross-lane or
-    transcendental result, those that are as empty bundles, which are not printed, and what the MXUs
-    are asked for. Each holds [bundles + 1] numbers."""
+    transcendental result, and what the MXUs are asked for. Each holds [bundles + 1] numbers."""
 
     stalls_before: tuple[float, ...]
     lane_stalls_before: tuple[float, ...]
-    empty_before: tuple[float, ...]
     mxu_before: tuple[float, ...]  # mean over the core's MXUs
     late: tuple[str, ...] = ()  # by bundle: the operation that it stalls for, or its last product
 
@@ -50,10 +48,6 @@ class Costs:
     def lane_stalls(self, start: int, stop: int) -> float:
         """Return the cross-lane stalls of the bundles ``start`` to ``stop`` (exclusive)."""
         return round(self.lane_stalls_before[stop] - self.lane_stalls_before[start], 3)
-
-    def empty(self, start: int, stop: int) -> float:
-        """Return the empty bundles among ``start`` to ``stop`` (exclusive) that are not printed."""
-        return round(self.empty_before[stop] - self.empty_before[start], 3)
 
     def mxu(self, start: int, stop: int) -> float:
         """Return the MXU cycles of the bundles ``start`` to ``stop`` (exclusive)."""
@@ -72,7 +66,6 @@ def price(listing: Listing, chip: ChipConstants, watch: Watch | None = None) -> 
     return Costs(
         stalls_before=tuple(accumulate(core.stalls, initial=0.0)),
         lane_stalls_before=tuple(accumulate(core.lane_stalls, initial=0.0)),
-        empty_before=tuple(accumulate(core.empty, initial=0.0)),
         mxu_before=tuple(accumulate(core.mxu_cycles, initial=0.0)),
         late=tuple(core.late),
     )
@@ -89,14 +82,13 @@ class _Core:
         self._transcendental: dict[str, float] = {}  # id of a push -> result ready
         self.stalls: list[float] = []
         self.lane_stalls: list[float] = []
-        self.empty: list[float] = []
         self.mxu_cycles: list[float] = []
         self.late: list[str] = []
 
     def issue(self, bundle: Bundle) -> None:
         """Issue one bundle: it stalls for the slowest of its operations."""
         self._now += 1
-        late, matrix, lane, busy, slower = "", 0.0, 0.0, 0.0, 0.0
+        matrix, lane, busy, slower, late = 0.0, 0.0, 0.0, 0.0, ""
         for operation in bundle.operations:
             if not operation.opcode.startswith("v"):
                 continue
@@ -113,12 +105,10 @@ class _Core:
             else:
                 lane = max(lane, self._other(operation, unit, self._chip.stalls))
             late = operation.name if max(matrix, lane) > before else late
-        empty = bundle.follows * self._chip.vector_delay * (max(matrix, lane) == 0)
-        stall = max(matrix, lane, empty)
+        stall = max(matrix, lane)
         self._now += stall
         self.stalls.append(stall + slower * self._chip.matrix_slowdown)
-        self.lane_stalls.append(lane if lane > matrix else 0.0)
-        self.empty.append(empty)
+        self.lane_stalls.append(stall if lane > matrix else 0.0)
         self.mxu_cycles.append(busy)
         self.late.append(late)
 

@@ -129,14 +129,13 @@ class Activity:
         if block.start == block.stop:
             yield Spell(self._places.scalar(block.start), now, block.extra, block.extra)
         for address in range(block.start, block.stop):
-            empty = self._costs.empty(address, address + 1)
-            issued = self._costs.clock(block.start, address) - empty
+            issued = self._costs.clock(block.start, address)
             if issued > now:
                 is_lane = lanes[address + 1] > lanes[address]
                 owner = self._places.stall(self._costs.late[address])
                 cause = Cause.LANE_STALL if is_lane else Cause.MATRIX_STALL
                 yield Spell(Charge(owner, cause), now, issued, issued - now)
-            now = issued + 1 + empty + (block.extra if address == block.stop - 1 else 0)
+            now = issued + 1 + (block.extra if address == block.stop - 1 else 0)
             charges = self._places.issue(address, block.stop)
             for charge in charges:
                 yield Spell(charge, issued, now, (now - issued) / len(charges))

@@ -298,12 +298,11 @@ class _Ledger:
                 self._add(*self._places.scalar(start)[:2], times * extra)
             for address in range(start, stop):
                 shares = self._places.issue(address, stop)
-                empty = costs.empty(address, address + 1)
-                each = times * (1 + empty + extra * (address == stop - 1)) / len(shares)
+                each = times * (1 + extra * (address == stop - 1)) / len(shares)
                 for owner, cause, _ in shares:
                     self._add(owner, cause, each)
                     self._runs[owner] = max(self._runs.get(owner, 0), times)
-                stall = stalls[address + 1] - stalls[address] - empty
+                stall = stalls[address + 1] - stalls[address]
                 if stall:
                     owner, lane = self._places.stall(costs.late[address]), lanes[address + 1]
                     lane -= lanes[address]
