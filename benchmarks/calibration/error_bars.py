@@ -347,8 +347,8 @@ def _knows_latency(chip: str) -> bool:
 
 def new_cause(errors: Families, chip: str) -> float:
     """What nine of ten errors of another cause stay within there; the widest where none is. Each
-    cause counts once, with its mean square; what others show elsewhere counts as few. Constants
-    were chosen on these causes as a mean is: a degree less."""
+    cause counts once, with its mean square; what others show elsewhere counts as few. Rates and
+    the costs of a step were chosen on these causes as a line is: two degrees less."""
     squares: dict[str, dict[str, float]] = {}
     for place, families in errors.items():
         for name, own in grouped(families, cause).items():
@@ -360,7 +360,7 @@ def new_cause(errors: Families, chip: str) -> float:
     others = [[v for place, v in of.items() if place != chip] for of in squares.values()]
     elsewhere = mean([mean(of) for of in others if of] or here)
     square = (sum(here) + _ELSEWHERE * elsewhere) / (len(here) + _ELSEWHERE)
-    degrees = max(1, len(squares) - 1)
+    degrees = max(1, len(squares) - 2)
     return student(degrees) * sqrt(square * (len(squares) + 1) / degrees)
 
 

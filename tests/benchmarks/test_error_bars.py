@@ -113,7 +113,7 @@ def test_each_cause_counts_once_and_another_chip_for_as_little_as_two_of_them():
     sure, unsure = {"matmul": [0.01], "ragged dot": [0.01]}, {"matmul": [0.1], "ragged dot": [0.1]}
     errors = {"v5p": sure, "v7x": unsure | {"attention": [0.1], "attention 2": [0.1]}}
     shares = [new_cause(errors, chip) / new_cause({"v7x": unsure}, "v7x") for chip in errors]
-    few = 2.920 * 2**0.5 / (6.314 * 3**0.5)  # three causes, two
+    few = 2 / 3**0.5  # of three causes and of two: one degree is left of each
     own, others = (2 * 0.01**2 + 2 * 0.1**2) / 4, (3 * 0.1**2 + 2 * 0.01**2) / 5
     assert shares == pytest.approx([few * of**0.5 / 0.1 for of in (own, others)], rel=1e-3)
     assert new_cause(errors, "v4") == new_cause(errors, "v7x")  # of a chip without any: the widest
