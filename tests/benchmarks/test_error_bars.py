@@ -152,6 +152,22 @@ def test_of_several_libtpus_that_which_makes_the_measured_program_counts(tmp_pat
     assert {row["id"]: row["estimate_us"] for row in rows} == chosen
 
 
+@pytest.mark.parametrize(
+    ("chip", "family", "counts"),
+    [
+        ("v6e", "a", True),
+        ("v5p", "pallas_a", True),
+        ("v5p", "a", False),
+        ("v7x", "pallas_a", False),
+    ],
+)
+def test_what_a_model_leaves_as_it_was_counts(tmp_path, chip, family, counts):
+    row = {"id": "a", "chip": chip, "family": family, "libtpu": "0.0.44", "estimate_us": 1.0}
+    names.append_done(tmp_path / "rows", row | {"model": "schedule simulation 18"})
+    assert len(names.newest(tmp_path / "rows", "schedule simulation 19")) == counts
+    assert not names.newest(tmp_path / "rows", "schedule simulation 20")
+
+
 @pytest.mark.parametrize("made_mb", [100.0, 82.0])
 @pytest.mark.parametrize(
     ("chip", "family", "older"),
