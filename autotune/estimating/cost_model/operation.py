@@ -71,7 +71,8 @@ class TimedOperation(NamedTuple):
 
 
 def xla_time(schedule: Sequence[ScheduledOperation], kernels: Kernels, chip: ChipInfo) -> XlaTime:
-    rates, taken = Rates(chip), longest_branches(schedule, Rates(chip))
+    rates = Rates(chip, is_plain=not kernels)
+    taken = longest_branches(schedule, rates)
     sparse = [operation for operation in taken if operation.on_sparse_cores]
     others = [o for o in taken if o.kernel is None and not o.on_sparse_cores]
     untimed = sparse + [o for o in others if o.transfer and o.transfer.route is not Route.HOST]
@@ -297,7 +298,7 @@ class _Clock:
         links; others wait for latency or bytes. What an operation leaves is theirs."""
         left, moves = max(0.0, self.free.get(_HBM, 0.0) - self.now), min(moves, takes)
         shared, spare = min(left, moves), takes - moves
-        if self.rates.is_side_by_side and not hides and not self.kernels:  # all of it in its waits
+        if self.rates.is_side_by_side and not hides:  # all of it in its waits
             shared = min(left, takes) * moves / (takes or 1)
         more = max(0.0, shared - spare) if hides else shared
         late = shared if more else min(takes, left) - min(spare, left)

@@ -361,7 +361,9 @@ class _Engine:
         self._saved = saved - fast * share
         fast_cycles = fast / channel.burst_bytes_per_cycle
         takes = fast_cycles + (size - fast) / channel.bytes_per_cycle
-        self._busy[way] = begun + takes + self._delay(1 - way, begun, takes)
+        self._busy[way] = begun + takes
+        if channel.apart:
+            self._busy[way] += self._delay(1 - way, begun, takes)
         return begun, self._busy[way]
 
     def _delay(self, way: int, begun: float, takes: float) -> float:

@@ -84,16 +84,18 @@ def test_an_operation_shares_hbm_with_a_copy_that_nobody_waits_for(its_bytes_us,
     assert time_us(START, replace(other, flops=1)) == pytest.approx(takes_us - hidden)
 
 
-def test_a_copy_ahead_on_v5p_has_all_of_hbm_where_an_operation_leaves_it():
-    """6 us of bytes beside 12, of which 6 are of bytes: half of both is over after 9."""
+@pytest.mark.parametrize(("kernels", "longer_us"), [([], 6 * 6 / 12), ([(1.0, 0.0)], 6)])
+def test_a_copy_ahead_on_v5p_has_all_of_hbm_where_an_operation_leaves_it(kernels, longer_us):
+    """6 us of bytes beside 12, of which 6 are of bytes: half of both is over after 9. Around a
+    kernel each byte waits."""
     v5p = replace(V5E, chip=Chip.V5P, num_cores=2)
     rate = Rates(v5p).one_way_bytes_per_us
     ahead, other = (
         replace(START, hbm_bytes=round(6 * rate)),
         operation("a", simulated_us=11.9, hbm_bytes=round(6 * rate)),
     )
-    taken_us = xla_time([ahead, other], [], v5p).time_us - start_us()
-    assert taken_us == pytest.approx(12 + 6 * 6 / 12)
+    taken_us = xla_time([ahead, other], kernels, v5p).time_us - start_us()
+    assert taken_us == pytest.approx(12 + longer_us)
 
 
 def test_copies_ahead_follow_each_other():

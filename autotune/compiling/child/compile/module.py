@@ -261,7 +261,7 @@ class _Walk:
     def _hbm_bytes(self, instruction: HloInstruction, computation: Computation) -> int:
         """What it reads and writes in HBM, tiles padded."""
         is_sparse = bool(instruction.operands) and _SPARSE_KERNEL in instruction.text
-        is_sparse = is_sparse or _hands_rows(instruction)
+        is_sparse |= (hands_rows := _hands_rows(instruction))
         if instruction.opcode.endswith("-start") and not is_sparse:
             is_update = instruction.opcode.startswith("dynamic-update")
             arrays = copied_arrays(instruction.result, is_update=is_update)
@@ -270,7 +270,7 @@ class _Walk:
         written = sum(arrays_bytes(instruction.result))
         if is_sparse or instruction.opcode == _UPDATE:  # its result names the operands as well
             begun = computation[instruction.operands[0]]
-            by_rows = _BY_ROWS.search((instruction if _hands_rows(instruction) else begun).text)
+            by_rows = _BY_ROWS.search((instruction if hands_rows else begun).text)
             *given, made = ARRAY.finditer(instruction.result)
             shared = max(1, 32 // int(made[2] or 32))  # rows of 16 bits share their words
             if by_rows and by_rows[1] == "SCATTER":  # in place
